@@ -1,1 +1,1 @@
-"""The command-line program `dyntrain`. It is never deployed to AWS."""
+"""The command-line program `dyntrain`, which runs on a person's machine and is never deployed to AWS."""

@@ -1,5 +1,5 @@
-"""The entry point of `dyntrain`. The module of a command is imported when the command is used, so that packages for
-other commands need not be installed.
+"""The entry point of `dyntrain`. The module of a command is imported only when the command is used, so that packages
+which only other commands need may be missing.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
-from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.missing import one_sentence
 
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command that is imported when used. `location`: MODULE:NAME of the click command. `help`: the short help, shown
-    without importing the command.
-    """
+    """A command whose module is imported when the command is used, and not for the list of all commands."""
 
-    location: str
-    help: str
+    location: str  # MODULE:NAME of the click command
+    help: str  # the short help in the list of all commands
 
     def load(self) -> click.Command:
-        module, _, name = self.location.partition(":")
-        command: click.Command = getattr(import_module(f"dyntrain.controller.{module}"), name)
+        module, _, attribute = self.location.partition(":")
+        command: click.Command = getattr(import_module(f"dyntrain.controller.{module}"), attribute)
         return command
 
 
@@ -85,10 +83,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command as click does, and suggest a similar name for an unknown command."""
-        similar = get_close_matches(args[0], COMMANDS, n=1)
-        if similar and args[0] not in COMMANDS:
-            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{similar[0]}'?", ctx)
+        """Find a command by its name as click does, and suggest a similar name for an unknown command."""
+        similar_names = get_close_matches(args[0], COMMANDS, n=1)
+        if similar_names and args[0] not in COMMANDS:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{similar_names[0]}'?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,12 +94,12 @@ class Commands(click.Group):
             formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = [
+        matching_commands = [
             CompletionItem(name, help=COMMANDS[name].help)
             for name in self.list_commands(ctx)
             if name.startswith(incomplete)
         ]
-        return named + click.Command.shell_complete(self, ctx, incomplete)
+        return matching_commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
         with one_sentence():
@@ -121,7 +119,7 @@ class Commands(click.Group):
 @click.pass_context
 def main(ctx: click.Context, stage: str | None, region: str | None, profile: str | None) -> None:
     """Control elastic training on EC2, and show the state of clusters and jobs."""
-    ctx.with_resource(changed(os.environ, aws_settings(os.environ, region, profile)))
+    ctx.with_resource(changed_environment(os.environ, aws_settings(os.environ, region, profile)))
 
 
 if __name__ == "__main__":

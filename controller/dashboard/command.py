@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -112,7 +112,7 @@ def serve(
 
     with waiting("looking for the controller's stage"):
         stage = stage_of_command()
-        connection = connect(stage)
+        connection = connect_to_stage(stage)
     if allow_changes:
         say_where("what the page may change")
 

@@ -10,7 +10,7 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
 from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
-from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_TAG
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -59,7 +59,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     [
         (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
         (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
-        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "with --group"),
+        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "--group is missing"),
         (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
     ],
 )
@@ -137,9 +137,9 @@ def test_what_aws_refuses_is_no_success() -> None:
 def test_region_and_profile_count_as_for_the_aws_command_line() -> None:
     environment = {"AWS_REGION": "eu-west-3", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "x"}
     before = dict(environment)
-    with changed(environment, aws_settings(environment, None, None)):
+    with changed_environment(environment, aws_settings(environment, None, None)):
         assert environment["AWS_DEFAULT_REGION"] == "eu-west-3"
-    with changed(environment, aws_settings(environment, "eu-north-1", "work")):
+    with changed_environment(environment, aws_settings(environment, "eu-north-1", "work")):
         assert (environment["AWS_DEFAULT_REGION"], environment["AWS_PROFILE"]) == ("eu-north-1", "work")
         assert "AWS_ACCESS_KEY_ID" not in environment, "keys in the environment would overrule the profile"
     assert environment == before

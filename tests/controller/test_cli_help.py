@@ -85,7 +85,7 @@ def test_a_wide_trail_shows_what_a_pools_decision_was_made_of() -> None:
         ("local demoo", "demo"),
         ("scale demo -1", "-1 is no number of workers: it must be 0 or more."),
         ("scale demo --dryrun 1", "--dry-run"),
-        ("cost demo --cluster other", "demo and --cluster other: give one of them"),
+        ("cost demo --cluster other", "demo and --cluster other exclude each other: give one of them"),
     ],
 )
 def test_what_is_mistyped_is_answered_with_what_was_meant(typed: str, message: str) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
-from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of
-from dyntrain.controller.cli.commands.events import Trail
-from dyntrain.controller.cli.commands.logs import _place
+from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of_line
+from dyntrain.controller.cli.commands.events import TrailReader
+from dyntrain.controller.cli.commands.logs import _log_place
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.shell.errors import unknown_region_message
 from dyntrain.controller.cli.shell.waiting import follow, waiting
@@ -82,7 +82,7 @@ def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) ->
     folder = tmp_path / "machines" / GONE / "var/log/dyntrain"
     folder.mkdir(parents=True)
     (folder / "worker.log").write_text("2026-01-01 10:00:00 old\n  of the old one\n2026-01-01 12:00:00 new\ntorn")
-    since = time_of("2026-01-01T11:00:00Z")
+    since = time_of_line("2026-01-01T11:00:00Z")
     assert since is not None
     follower = FromFiles(tmp_path, LineFilter("demo", None, None, WORKERS), since)
     assert [line.text for line in follower.next()] == ["2026-01-01 12:00:00 new"]
@@ -133,7 +133,7 @@ def test_the_lines_of_all_workers_of_a_node_are_shown_with_which_of_them_wrote_i
 def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) -> None:
     written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 of another job")
     result = CliRunner().invoke(main, ["logs", "demo", "--job", "job-1", "--directory", str(tmp_path)])
-    assert (result.exit_code, "leave --job out" in result.stderr) == (1, True)
+    assert (result.exit_code, "omit --job" in result.stderr) == (1, True)
 
 
 def files_of(cloud: Path, cluster: str) -> FromFiles:
@@ -141,8 +141,8 @@ def files_of(cloud: Path, cluster: str) -> FromFiles:
 
 
 def test_a_nodes_own_lines_say_their_time() -> None:
-    assert time_of(json.dumps({"time": 12.5, "message": "x"})) == 12.5
-    assert time_of("{not json") is None
+    assert time_of_line(json.dumps({"time": 12.5, "message": "x"})) == 12.5
+    assert time_of_line("{not json") is None
 
 
 def test_followed_events_come_once_although_some_are_written_late() -> None:
@@ -151,7 +151,7 @@ def test_followed_events_come_once_although_some_are_written_late() -> None:
     def did(at: float, instance: str) -> None:
         entries.append(("demo", TrailEntry(at, ActionDone(kind="Terminate", instance=instance))))
 
-    trail = Trail(lambda since: sorted((e for e in entries if e[1].at >= since), key=lambda e: e[1].at), 0.0)
+    trail = TrailReader(lambda since: sorted((e for e in entries if e[1].at >= since), key=lambda e: e[1].at), 0.0)
     did(100.0, HERE)
     assert len(trail.next()) == 1
     did(200.0, HERE)
@@ -213,4 +213,4 @@ def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
     result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
     assert looked == [True]
     assert f"no log line since 1h matches in {tmp_path}; waiting" in result.stderr
-    assert "--directory" in _place("demo", None)
+    assert "--directory" in _log_place("demo", None)

@@ -35,7 +35,7 @@ def test_an_address_is_refused_and_makes_no_folder(
     (tmp_path / "x.jsonl").write_text("")
     done = CliRunner().invoke(main, typed)
     assert done.exit_code in (1, 2)
-    assert "an address" in done.output or "no folder and no s3://" in done.output
+    assert "an address" in done.output or "neither a folder nor s3://" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot, summary
 from dyntrain.controller.cli.commands.events import trail_line
-from dyntrain.controller.cli.commands.logs import _show
+from dyntrain.controller.cli.commands.logs import _print_lines
 from dyntrain.controller.cli.commands.state import _explanation_text
 from dyntrain.controller.cli.text.status import cluster_lines, headline, stragglers
 from dyntrain.controller.cli.text.words import span
@@ -138,7 +138,7 @@ def test_neither_a_trail_nor_an_explanation_nor_a_log_can_command_the_terminal(
     explained = _explanation_text(explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node))
     changed = StatusChanged(instance=node, before=hostile, after="ADDED", detail=hostile)
     trail = trail_line("demo", TrailEntry(1.0, changed))
-    _show([SourceLine("i-1 worker", f"loss\t{hostile}")])
+    _print_lines([SourceLine("i-1 worker", f"loss\t{hostile}")])
     for text in (explained, trail, capsys.readouterr().out):
         assert "owned" in text
         assert not [line for line in text.splitlines() if not line.isprintable()]

@@ -42,7 +42,7 @@ def used(world: World, since: float = 0.0) -> Usage:
 
 
 def lines(usage: Usage, *, each: bool = False) -> list[LineItem]:
-    ((_, costs),) = bills_for([usage], lambda kind, market: PRICES.get((kind, market)), each=each)
+    ((_, costs),) = bills_for([usage], lambda kind, market: PRICES.get((kind, market)), per_instance=each)
     return list(costs.lines)
 
 

@@ -302,7 +302,7 @@ def test_the_alarms_that_are_raised_are_found_by_their_names_however_many_there_
     raise_alarm("last")
     raise_alarm("others")
     names = [*(f"calm-{number}" for number in range(150)), "last"]
-    assert Reader(None)._alarms(names) == {"last": "so"}
+    assert Reader(None)._read_alarms(names) == {"last": "so"}
 
 
 def test_a_group_of_any_name_without_the_tag_is_told_and_the_account_is_listed_once(aws: str) -> None:
@@ -336,8 +336,8 @@ class Listening(Reader):
         super().__init__(wanted)
         self.operations: list[str] = []
 
-    def _client(self, service: str) -> Any:
-        client = super()._client(service)
+    def _aws_client(self, service: str) -> Any:
+        client = super()._aws_client(service)
         client.meta.events.register("before-call", lambda model, **_more: self.operations.append(model.name))
         return client
 

@@ -17,7 +17,7 @@ import botocore.credentials
 import botocore.tokens
 import pytest
 from dyntrain.controller.adapters.aws import CREDENTIAL_SERVICES, SERVICES, Clients, translated_errors
-from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.controller.local.pace import patient
 from moto_server import moto_server
 
@@ -169,7 +169,7 @@ def test_a_profile_that_is_typed_beats_every_variable_and_an_empty_variable_is_n
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     expected = "AKIAPRIVATE" if option else "AKIAWORK" if "work" in (default, named) else "AKIADEFAULT"
-    with changed(os.environ, aws_settings(os.environ, "eu-west-1", option)):
+    with changed_environment(os.environ, aws_settings(os.environ, "eu-west-1", option)):
         credentials = Clients(attempts=1).session.get_credentials()
     assert credentials is not None
     assert credentials.access_key == expected

@@ -95,7 +95,7 @@ def test_a_partial_reading_is_said_and_is_no_success(tmp_path: Path) -> None:
         ("{", (), "Invalid JSON"),
         ({**INPUTS, "reserved": [{"id": "x", "count": -1}]}, (), "reserved.0.instance_type"),
         ({**INPUTS, "surprise": 1}, (), "surprise"),
-        (INPUTS, ("--cluster", "nope"), "no pool of a cluster 'nope' (known: alpha, beta)"),
+        (INPUTS, ("--cluster", "nope"), "cluster 'nope' has no pool (clusters with a pool: alpha, beta)"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

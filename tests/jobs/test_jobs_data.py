@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_before_anything_is_made() -> None:
     assert "SageMaker accepts at most 20" in check_channels(many, elastic=False)[0]
     for words, elastic, message in (
         (["train=data"], False, "--channel: data is no s3://BUCKET/PREFIX"),
-        ([CHANNELS[0]], True, "--channel train: workers of an elastic job read by job.channel"),
+        ([CHANNELS[0]], True, "--channel train: workers of an elastic job read data by `job.channel`"),
         (["a=s3://x1x/a/", "b=s3://y1y/b/"], True, "one folder of one bucket"),
         (["a=s3://data/a/", "b=s3://data/b/"], True, "one folder of one bucket"),
     ):

@@ -10,8 +10,8 @@ import pytest
 from dyntrain.controller.adapters import submission
 from dyntrain.controller.cli.commands.job.command import _request_from_options
 from dyntrain.controller.cli.commands.job.jobs import JobState
-from dyntrain.controller.cli.commands.job.looking import _lines
-from dyntrain.controller.cli.text.words import size
+from dyntrain.controller.cli.commands.job.looking import _job_lines
+from dyntrain.controller.cli.text.words import size_text
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.verdict import Machine
@@ -27,12 +27,12 @@ RECORD = JobRecord(
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (48_000, "48.0 kB"), (3_210_000, "3.2 MB"), (5e9, "5.0 GB")],
 )
 def test_a_size_has_a_unit_in_which_it_is_a_number(count: int, text: str) -> None:
-    assert size(int(count)) == text
+    assert size_text(int(count)) == text
 
 
 def test_a_rank_that_has_ended_has_its_exit_code_where_that_was_read() -> None:
     machines = [Machine(f"i-{rank}", rank, "terminated", "token") for rank in range(3)]
-    lines = _lines(JobState(RECORD, "RUNNING", machines, None, {0: 3, 1: None}, 3))
+    lines = _job_lines(JobState(RECORD, "RUNNING", machines, None, {0: 3, 1: None}, 3))
     ends = {line.split()[1]: line.partition("terminated")[2] for line in lines if line.startswith("  rank")}
     assert ends == {"0": ", exit code 3", "1": ", has ended", "2": ""}
 

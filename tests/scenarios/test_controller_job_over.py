@@ -83,7 +83,7 @@ def test_a_job_that_runs_grows_as_ever() -> None:
     world.limits[GROUP] = (0, 4, 0)
     assert launch_request(asking(world), "demo", 1, None).new_size == 1
     assert remove_request(asking(world), [worker]).instances == (worker,)
-    with pytest.raises(GiveUp, match="the job of demo is not over"):
+    with pytest.raises(GiveUp, match="the job of demo cannot be restarted, since it is not over"):
         restart_request(asking(world), "demo")
 
 
@@ -128,7 +128,7 @@ def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
 def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_waited_for() -> None:
     world, master, _ = job_over()
     world.hear(world.state_event(master, "stopping"))
-    with pytest.raises(GiveUp, match=f"base nodes of demo are stopping: {master}"):
+    with pytest.raises(GiveUp, match=f"base nodes of demo are still stopping: {master}"):
         restart_request(asking(world), "demo")
     world.hear(world.state_event(master, "shutting-down"), world.state_event(master, "terminated"))
     for ask in (lambda: restart_request(asking(world), "demo"), lambda: launch_request(asking(world), "demo", 1, None)):

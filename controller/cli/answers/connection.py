@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.loops.registry import Registry
 
 
-class Connection(NamedTuple):
-    ports: Ports
-    registry: Registry
-    elastic: ElasticTag
+class Connection(NamedTuple):  # to a deployed stage, through AWS's API
+    ports: Ports  # the adapters to AWS
+    registry: Registry  # the policies of all registered clusters
+    elastic: ElasticTag  # the tag that marks elastic workers

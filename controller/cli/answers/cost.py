@@ -19,95 +19,112 @@ from dyntrain.controller.loops.converge import found_groups
 from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
 
-TRAIL_DAYS = 30  # the table keeps entries of the audit trail for so long
-MAX_NAMES = 5  # instances named in a note
+TRAIL_DAYS = 30  # the DynamoDB table keeps an entry of the audit trail for so many days
+MAX_NAMES = 5  # at most so many instances are named in a note
 
-Price = Callable[[str, str], float | None]  # (instance type, market) to dollars an hour
+Price = Callable[[str, str], float | None]  # a function from (instance type, market) to dollars an hour
 
 
 class WriteTimes(Protocol):
-    """A source of the times at which the machines of an attempt last wrote their files in the bucket."""
+    """A source of the times at which the machines of a job attempt last wrote their files to the job's S3 bucket."""
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
+    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...  # last write by file, signs of life
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The machine time of the cluster or job `name` from `start` to `now`. `notes` say which time is not counted."""
+    """The machine time of a cluster or job from `start` to `now`. `notes` say which machine time is not counted."""
 
-    kind: str
-    name: str
+    kind: str  # "cluster" or "job"
+    name: str  # of the cluster or job
     start: float
     now: float
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...]  # the periods in which its instances ran
     notes: tuple[str, ...]
 
 
 def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
-    """The cluster's usage; None for a cluster that is not registered and has no entries in the audit trail."""
+    """The cluster's machine time. None for a cluster that is not registered and has no entries in the audit trail."""
     now = ports.clock()
     trail_start = now - TRAIL_DAYS * 86_400.0
-    trail = [stored.entry for stored in ports.clusters.trail(cluster, trail_start)]
+    trail = [stored_entry.entry for stored_entry in ports.clusters.trail(cluster, trail_start)]
     policy = registry.policy(cluster)
     if policy is None and not trail:
         return None
     rules = Rules(policy or ClusterPolicy(cluster=cluster), elastic, found_groups(ports, registry, cluster))
-    views = [view(node.facts, rules, now) for node in ports.nodes.of_cluster(cluster).values()]
-    metered = [entry for entry in trail if isinstance(entry, Metered)]
-    changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
-    trained = [entry.instance for entry in changes if entry.after.startswith("ADDED ")]
+    node_views = [view(node.facts, rules, now) for node in ports.nodes.of_cluster(cluster).values()]
+    metered_entries = [entry for entry in trail if isinstance(entry, Metered)]
+    status_changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
+    trained_instances = [entry.instance for entry in status_changes if entry.after.startswith("ADDED ")]
     start = max(since, trail_start)
-    spans = spans_after(spans_of(metered, views, rules, trail_start), start)
+    spans = spans_after(spans_of(metered_entries, node_views, rules, trail_start), start)
     notes = []
-    if cut_instances := _instances(span.instance for span in spans if span.start_unknown):
+    if early_instances := _instances_text(span.instance for span in spans if span.start_unknown):
         notes.append(
-            f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: {cut_instances}"
+            f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: "
+            f"{early_instances}"
         )
-    if unrecorded := _instances(unmetered(metered, trained, views, rules)):
-        notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded}")
+    if unrecorded_instances := _instances_text(unmetered(metered_entries, trained_instances, node_views, rules)):
+        notes.append(
+            f"the audit trail has no entries of these instances, which are not counted: {unrecorded_instances}"
+        )
     if policy is None and any(span.ended is None for span in spans):
         notes.append("the cluster is not registered any more: whether its last instances still run is unknown")
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
 
 
-def job_usage(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: float) -> Usage:
+def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: JobRecord, now: float) -> Usage:
     """The machine time of all attempts of the job."""
-    notes, times = [], {}
+    notes, write_times = [], {}
     for attempt in range(1, record.attempt + 1):
         try:
-            times[attempt] = signs.signs(record, attempt)
+            write_times[attempt] = write_times_source.signs(record, attempt)
         except ControllerError as error:
             notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
-    tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    run_time = usage(record, times, machines.of_runs(tokens))
-    if run_time.silent:
-        silent = _shortened(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
-        notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent}")
+    attempt_tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
+    machine_time = usage(record, write_times, machines.of_runs(attempt_tokens))
+    if machine_time.silent:
+        silent_ranks = _shortened_list(f"{rank} of attempt {attempt}" for attempt, rank in machine_time.silent)
+        notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent_ranks}")
     return Usage(
-        "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
+        "job",
+        record.name,
+        min((span.began for span in machine_time.spans), default=now),
+        now,
+        machine_time.spans,
+        (*notes,),
     )
 
 
-def bills_for(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
-    """The usages with their bills. The price of each instance type and market is looked up once."""
+def bills_for(usages: Iterable[Usage], price: Price, *, per_instance: bool) -> list[tuple[Usage, Bill]]:
+    """Pair each usage of machine time with its bill. Each price of an instance type and market is looked up once."""
     usages = list(usages)
-    kinds = {(span.type, span.market) for used in usages for span in used.spans}
-    prices = {kind: price(*kind) for kind in sorted(kinds)}
-    return [(used, bill(used.spans, prices, used.now, per_instance=each)) for used in usages]
+    types_and_markets = {(span.type, span.market) for machine_usage in usages for span in machine_usage.spans}
+    prices = {type_and_market: price(*type_and_market) for type_and_market in sorted(types_and_markets)}
+    return [
+        (machine_usage, bill(machine_usage.spans, prices, machine_usage.now, per_instance=per_instance))
+        for machine_usage in usages
+    ]
 
 
-def as_data(used: Usage, costs: Bill) -> dict[str, Any]:
-    """The bill for --json. Money is in dollars."""
-    lines = [{**asdict(line), "cost": line.cost} for line in costs.lines]
-    bill = {**asdict(costs), "lines": lines, "notes": list(used.notes)}
-    return {"kind": used.kind, "name": used.name, "since": used.start, "until": used.now, **bill}
+def as_data(machine_usage: Usage, costs: Bill) -> dict[str, Any]:
+    """The bill as data for the option --json. Amounts of money are in dollars."""
+    bill_lines = [{**asdict(bill_line), "cost": bill_line.cost} for bill_line in costs.lines]
+    bill_data = {**asdict(costs), "lines": bill_lines, "notes": list(machine_usage.notes)}
+    return {
+        "kind": machine_usage.kind,
+        "name": machine_usage.name,
+        "since": machine_usage.start,
+        "until": machine_usage.now,
+        **bill_data,
+    }
 
 
-def _instances(names: Iterable[str]) -> str:
-    return _shortened(sorted(set(names)))
+def _instances_text(names: Iterable[str]) -> str:
+    return _shortened_list(sorted(set(names)))
 
 
-def _shortened(names: Iterable[str]) -> str:
+def _shortened_list(names: Iterable[str]) -> str:
     all_names = list(names)
-    omitted = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
-    return ", ".join(all_names[:MAX_NAMES]) + omitted
+    omitted_text = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
+    return ", ".join(all_names[:MAX_NAMES]) + omitted_text

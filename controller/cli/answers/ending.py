@@ -14,58 +14,75 @@ from dyntrain.controller.core.views.view import Rules
 
 
 def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
-    """The base nodes that run after the job. `with_price` sets `hourly`; the controller ends the nodes at `until`."""
-    running = [node.view for node in decision.nodes if node.view.base and costs_cluster(node.view, rules)]
-    kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
-    types = [{"type": name, "market": market, "count": count} for (name, market), count in sorted(kinds.items())]
+    """The base nodes that still run after the job. The controller ends the base nodes at the time `until`. The field
+    `hourly` is None until the function `with_price` sets the hourly cost.
+    """
+    running_nodes = [node.view for node in decision.nodes if node.view.base and costs_cluster(node.view, rules)]
+    types_and_markets = Counter(
+        (view.facts.machine.type, view.facts.machine.market) for view in running_nodes if view.facts.machine
+    )
+    type_counts = [
+        {"type": instance_type, "market": market, "count": count}
+        for (instance_type, market), count in sorted(types_and_markets.items())
+    ]
     after_job, ended_at = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
     is_closable = any(
-        view.started is not None and ended_at is not None and view.started <= ended_at for view in running
+        view.started is not None and ended_at is not None and view.started <= ended_at for view in running_nodes
     )
-    until = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None
-    return {"instances": len(running), "types": types, "hourly": None, "after_job": after_job, "until": until}
+    end_at = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None
+    return {
+        "instances": len(running_nodes),
+        "types": type_counts,
+        "hourly": None,
+        "after_job": after_job,
+        "until": end_at,
+    }
 
 
-def closing(decision: Decision) -> dict[str, Any] | None:
-    """How the controller closes the cluster; None if the cluster stays open. `stopped`: instances that can be started
-    again. `ended`: groups whose desired capacity was lowered.
+def closing_data(decision: Decision) -> dict[str, Any] | None:
+    """How the controller closes the cluster, or None for a cluster that stays open. The field `stopped` lists instances
+    that can be started again. The field `ended` lists Auto Scaling groups whose desired capacity was lowered.
     """
     ending = decision.ending
     if ending is None:
         return None
-    base = [node.view for node in decision.nodes if node.view.base]
-    terminations = (view.facts.acks.terminate for view in base if view.closed is not None)
+    base_nodes = [node.view for node in decision.nodes if node.view.base]
+    termination_orders = (view.facts.acks.terminate for view in base_nodes if view.closed is not None)
     return {
         "reason": str(ending.reason),
         "sentence": ending.reason.sentence,
         "rests": ending.complete,
-        "stopped": [view.instance for view in base if view.closed is not None and not view.terminate_issued],
-        "ended": sorted({end.group for end in terminations if end is not None and end.lowered}),
+        "stopped": [view.instance for view in base_nodes if view.closed is not None and not view.terminate_issued],
+        "ended": sorted(
+            {termination.group for termination in termination_orders if termination is not None and termination.lowered}
+        ),
     }
 
 
 def job_over_text(cluster: str, job_facts: JobFacts | None) -> str:
-    """The first words of a sentence which say that the job is over, and how it ended."""
+    """The beginning of a message: the job of the cluster is over, with the reason if the job failed."""
     report = job_facts.report if job_facts is not None else None
-    failure = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
-    return f"the job of {cluster} is over{failure}"
+    failure_text = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
+    return f"the job of {cluster} is over{failure_text}"
 
 
 def is_restarting(decision: Decision, job_facts: JobFacts | None) -> bool:
     """Whether a base node has reported its preparation since the job's end, so that a new job is about to start."""
-    ended = over_since(decision.membership, decision.job, job_facts)
-    reports = [node.view.preparation for node in decision.nodes if node.view.base]
-    return ended is not None and any(report is not None and report.at > ended for report in reports)
+    job_ended_at = over_since(decision.membership, decision.job, job_facts)
+    preparation_reports = [node.view.preparation for node in decision.nodes if node.view.base]
+    return job_ended_at is not None and any(
+        preparation is not None and preparation.at > job_ended_at for preparation in preparation_reports
+    )
 
 
 def ended_with_job(decision: Decision, job_facts: JobFacts | None) -> list[str]:
-    """Terminated elastic instances whose termination was ordered after the job's end."""
-    ended = over_since(decision.membership, decision.job, job_facts)
-    if ended is None:
+    """The terminated elastic instances whose termination the controller ordered after the job's end."""
+    job_ended_at = over_since(decision.membership, decision.job, job_facts)
+    if job_ended_at is None:
         return []
-    terminated = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
+    terminated_nodes = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
     return [
         view.instance
-        for view in terminated
-        if (termination := view.facts.acks.terminate) is not None and termination.at >= ended
+        for view in terminated_nodes
+        if (terminate_ack := view.facts.acks.terminate) is not None and terminate_ack.at >= job_ended_at
     ]

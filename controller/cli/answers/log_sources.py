@@ -1,4 +1,4 @@
-"""Sources of a cluster's log lines: CloudWatch, or the files of an embedded cloud."""
+"""Sources of a cluster's log lines: CloudWatch, or the log files of an embedded cloud."""
 
 from __future__ import annotations
 
@@ -16,42 +16,46 @@ from dyntrain.controller.contract.errors import GiveUp
 if TYPE_CHECKING:
     from dyntrain.controller.adapters.logs import CloudWatchLogs, LogLine
 
-KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
+KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")  # of logs
 LOG_PATTERNS = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # a busy CloudWatch agent may send lines this late
-LINES_SEARCHED = 1000  # lines of a node's log that are searched for the cluster's name
-_WORKER_NUMBER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
+LINES_SEARCHED = 1000  # so many lines at the start of a node's log are searched for the cluster's name
+_WORKER_NUMBER = re.compile(r"-\d+$")  # the number at the end of a log's name, as in worker-1
 _ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
 class LineFilter:
-    """A filter for log lines. None in a field: any value fits."""
+    """A filter for log lines. A field that is None accepts any value."""
 
     cluster: str
     job: str | None
     instances: frozenset[str] | None
-    kinds: frozenset[str]
+    kinds: frozenset[str]  # of logs, some of KINDS
 
-    def fits(self, name: str) -> bool:
-        """Whether the log stream `<cluster>/<job>/<instance>/<kind>` fits the filter."""
-        parts = name.split("/")
-        if len(parts) != 4 or parts[0] != self.cluster or _WORKER_NUMBER.sub("", parts[3]) not in self.kinds:
+    def accepts_stream(self, name: str) -> bool:
+        """Whether the filter accepts the log stream of this name, which is `<cluster>/<job>/<instance>/<kind>`."""
+        stream_parts = name.split("/")
+        if (
+            len(stream_parts) != 4
+            or stream_parts[0] != self.cluster
+            or _WORKER_NUMBER.sub("", stream_parts[3]) not in self.kinds
+        ):
             return False
-        return self.job in (None, parts[1]) and (self.instances is None or parts[2] in self.instances)
+        return self.job in (None, stream_parts[1]) and (self.instances is None or stream_parts[2] in self.instances)
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A log line. `who`: the instance and the kind of log, such as `i-0123 worker`."""
+    """A log line with its origin: `who` is the instance and the kind of log, such as `i-0123 worker`."""
 
-    who: str
+    who: str  # the instance and the kind of log
     text: str
 
 
-class Source(Protocol):
+class Source(Protocol):  # of log lines
     def next(self) -> Iterator[SourceLine]:
-        """New lines since the last call; the first call returns all lines since the start time."""
+        """The lines that are new since the last call. The first call returns all lines since the start time."""
 
 
 @dataclass
@@ -61,92 +65,92 @@ class FromCloudWatch:
     store: CloudWatchLogs
     wanted: LineFilter
     since: float
-    seen: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)  # times of the lines returned so far, by line id
 
     @property
-    def group(self) -> str:
+    def log_group(self) -> str:
         return f"/dyntrain/{self.wanted.cluster}"
 
     def next(self) -> Iterator[SourceLine]:
         prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
-        streams = [name for name in self.store.streams(self.group, prefix) if self.wanted.fits(name)]
-        fresh = self._fresh(list(self.store.lines(self.group, streams, self.since)))
-        for line in fresh:
+        stream_names = [name for name in self.store.streams(self.log_group, prefix) if self.wanted.accepts_stream(name)]
+        new_lines = self._unseen_lines(list(self.store.lines(self.log_group, stream_names, self.since)))
+        for line in new_lines:
             _, _, instance, kind = line.stream.split("/")
             yield SourceLine(f"{instance} {kind}", line.text.rstrip("\n"))
 
-    def _fresh(self, lines: Sequence[LogLine]) -> list[LogLine]:
-        fresh = sorted((line for line in lines if line.id not in self.seen), key=lambda line: line.at)
-        self.seen.update({line.id: line.at for line in fresh})
+    def _unseen_lines(self, lines: Sequence[LogLine]) -> list[LogLine]:
+        new_lines = sorted((line for line in lines if line.id not in self.seen), key=lambda line: line.at)
+        self.seen.update({line.id: line.at for line in new_lines})
         if self.seen:
             self.since = max(self.since, max(self.seen.values()) - LATE_SECONDS)
-            self.seen = {name: at for name, at in self.seen.items() if at >= self.since}
-        return fresh
+            self.seen = {line_id: line_at for line_id, line_at in self.seen.items() if line_at >= self.since}
+        return new_lines
 
 
 @dataclass
 class FromFiles:
-    """Log lines from the machines' files below an embedded cloud's directory. Machines whose node log names another
-    cluster are left out. A line without a time counts with the time of the line before, or of the file.
-    Raises GiveUp for a filter with a job: the files do not name jobs.
+    """Log lines from the machines' files in an embedded cloud's directory. Machines whose node log names a cluster
+    other than the wanted cluster are left out. A line without a time gets the time of the preceding line, or else of
+    the file. Raises GiveUp for a filter by job, since the files do not name jobs.
     """
 
     directory: Path
     wanted: LineFilter
     since: float
-    offsets: dict[Path, int] = field(default_factory=dict)  # bytes by file
-    clusters: dict[str, str] = field(default_factory=dict)  # by machine
+    offsets: dict[Path, int] = field(default_factory=dict)  # number of bytes read so far, by file
+    clusters: dict[str, str] = field(default_factory=dict)  # name of the machine's cluster, by machine
 
     def __post_init__(self) -> None:
         if not (self.directory / "machines").is_dir():
             raise GiveUp(f"{self.directory} is not the directory of an embedded cloud: it contains no folder machines/")
         if self.wanted.job is not None:
-            raise GiveUp("the log files of an embedded cloud do not name jobs: leave --job out, or give --since")
+            raise GiveUp("log lines of an embedded cloud cannot be filtered by job: omit --job, or use --since")
 
     def next(self) -> Iterator[SourceLine]:
-        """New lines, sorted by time. Lines of one file keep their order."""
-        lines = [
-            (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
+        """The lines that are new since the last call, sorted by time. Lines of one file keep their order."""
+        timed_lines = [
+            (line_at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
-            if self._fits(machine)
+            if self._may_be_of_cluster(machine)
             for kind in KINDS
             if kind in self.wanted.kinds
             for file in files_of(machine, kind)
-            for at, text in self._lines(file)
+            for line_at, text in self._new_lines(file)
         ]
-        return iter([line for _, line in sorted(lines, key=lambda pair: pair[0])])
+        return iter([line for _, line in sorted(timed_lines, key=lambda pair: pair[0])])
 
-    def _fits(self, machine: Path) -> bool:
+    def _may_be_of_cluster(self, machine: Path) -> bool:
         if self.wanted.instances is not None and machine.name not in self.wanted.instances:
             return False
-        if machine.name not in self.clusters and (named := cluster_of(machine)):
-            self.clusters[machine.name] = named
+        if machine.name not in self.clusters and (cluster_name := cluster_of_machine(machine)):
+            self.clusters[machine.name] = cluster_name
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
-    def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """New complete lines of the file, each with its time."""
-        offset = self.offsets.get(file, 0)
+    def _new_lines(self, file: Path) -> Iterator[tuple[float, str]]:
+        """The complete lines that were appended to the file since the last call, each with its time."""
+        byte_offset = self.offsets.get(file, 0)
         try:
-            size, changed = file.stat().st_size, file.stat().st_mtime
-            if size < offset:  # the file was truncated
-                offset = 0
-            with file.open("rb") as stream:
-                stream.seek(offset)
-                data = stream.read()
+            file_size, modified_at = file.stat().st_size, file.stat().st_mtime
+            if file_size < byte_offset:  # the file was truncated
+                byte_offset = 0
+            with file.open("rb") as opened_file:
+                opened_file.seek(byte_offset)
+                data = opened_file.read()
         except OSError:
             return
         complete_lines = data[: data.rfind(b"\n") + 1]
-        self.offsets[file] = offset + len(complete_lines)
-        at, latest = min(self.since, changed), 0.0
-        for text in complete_lines.decode(errors="replace").splitlines():
-            at = time_of(text) or at
-            latest = max(latest, at)
-            if at >= self.since:
-                yield latest, text
+        self.offsets[file] = byte_offset + len(complete_lines)
+        line_at, latest_at = min(self.since, modified_at), 0.0
+        for line in complete_lines.decode(errors="replace").splitlines():
+            line_at = time_of_line(line) or line_at
+            latest_at = max(latest_at, line_at)
+            if line_at >= self.since:
+                yield latest_at, line
 
 
-def time_of(text: str) -> float | None:
-    """The line's time, from `time` in a JSON line or ISO 8601 at the line's start; None for a line without a time."""
+def time_of_line(text: str) -> float | None:
+    """A log line's time: the field `time` of a JSON line, or an ISO 8601 time at the line's start. Else None."""
     if text.startswith("{"):
         try:
             return float(json.loads(text)["time"])
@@ -161,30 +165,34 @@ def time_of(text: str) -> float | None:
         return None
 
 
-def cluster_of(machine: Path) -> str | None:
-    """The cluster that the machine's node log names; None if the log names no cluster yet."""
+def cluster_of_machine(machine: Path) -> str | None:
+    """The name of the machine's cluster according to its node log, or None if the log names no cluster yet."""
     for file in files_of(machine, "node"):
         try:
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                for text in islice(lines, LINES_SEARCHED):
-                    if named := _field(text, "cluster"):
-                        return str(named)
+            with file.open(encoding="utf-8", errors="replace") as log_file:
+                for line in islice(log_file, LINES_SEARCHED):
+                    if cluster_name := _field(line, "cluster"):
+                        return str(cluster_name)
         except OSError:
             continue
     return None
 
 
 def _field(text: str, name: str) -> Any:
-    """The value of the field `name` in a JSON line; None without such a field."""
+    """The value of the field `name` in a JSON line, or None if the line is not JSON or lacks the field."""
     try:
-        record = json.loads(text)
+        json_value = json.loads(text)
     except ValueError:
         return None
-    return record.get(name) if isinstance(record, dict) else None
+    return json_value.get(name) if isinstance(json_value, dict) else None
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """The log files of an embedded cloud's machine, which is a process with its own root folder or a virtual system."""
-    pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
-    files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
-    return sorted(set(files))
+    """The sorted log files of one kind, such as `worker`, in the folder of one machine of an embedded cloud."""
+    file_pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
+    log_files = [
+        file
+        for log_root in (".", "*", "disk/upper")
+        for file in machine.glob(f"{log_root}/var/log/dyntrain/{file_pattern}")
+    ]
+    return sorted(set(log_files))

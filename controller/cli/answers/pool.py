@@ -13,6 +13,10 @@ from dyntrain.controller.pool.rebalance import pool_policies
 def inputs_from_aws(stage: Stage) -> Inputs:
     pool_ports = aws_pool_ports(stage.table, attempts=2, stage=stage.name)
     registry = Registry(pool_ports.ports.parameters, pool_ports.ports.clock, stage.name)
-    policies = pool_policies(registry)
-    stored = pool_ports.ledger.get()
-    return inputs_of(read_pools(pool_ports, registry, policies, stored, stage.elastic), policies, stored)
+    policies_with_pool = pool_policies(registry)
+    stored_ledger = pool_ports.ledger.get()
+    return inputs_of(
+        read_pools(pool_ports, registry, policies_with_pool, stored_ledger, stage.elastic),
+        policies_with_pool,
+        stored_ledger,
+    )

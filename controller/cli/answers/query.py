@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing, ended_with_job, remaining_instances
+from dyntrain.controller.cli.answers.ending import closing_data, ended_with_job, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.contract.elastic_tag import ElasticTag
@@ -30,64 +30,70 @@ from dyntrain.controller.loops.registry import Registry
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot:  # of a cluster's state
     cluster: str
     decision: Decision
     job_facts: JobFacts | None
-    at: float
+    at: float  # time at which the state was read
     rules: Rules
-    held: Mapping[str, Hold] = field(default_factory=dict)  # holds of launches, by group
+    held: Mapping[str, Hold] = field(default_factory=dict)  # the Auto Scaling groups whose launches are on hold
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
-    """Read the cluster's state by consistent reads, so that a later snapshot is never older. Raises GiveUp for an
-    unregistered cluster.
+    """Read the cluster's state with consistent reads of DynamoDB, so that a later snapshot never shows older facts.
+    Raises GiveUp for an unregistered cluster.
     """
     policy = policy_of(registry, cluster)
-    stored = ports.clusters.get(cluster)
+    stored_cluster = ports.clusters.get(cluster)
     job_facts, _version = ports.jobs.get(cluster)
     stored_nodes = ports.nodes.of_cluster(cluster)
-    living_ids = [instance for instance, node in stored_nodes.items() if not node.facts.terminated]
-    nodes = [node.facts for node in {**stored_nodes, **ports.nodes.get_many(living_ids)}.values()]
+    living_ids = [instance for instance, stored_node in stored_nodes.items() if not stored_node.facts.terminated]
+    node_facts = [stored_node.facts for stored_node in {**stored_nodes, **ports.nodes.get_many(living_ids)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
-    records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
-    holds = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
+    group_records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
+    launch_holds = {
+        group: record.facts.hold for group, record in group_records.items() if record.facts.hold is not None
+    }
     return Snapshot(
         cluster,
-        decide(nodes, stored.membership, job_facts, rules, now, stored.published),
+        decide(node_facts, stored_cluster.membership, job_facts, rules, now, stored_cluster.published),
         job_facts,
         now,
         rules,
-        {group: hold for group, hold in holds.items() if hold.held},
+        {group: hold for group, hold in launch_holds.items() if hold.held},
     )
 
 
 def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
-    """The cluster's policy. Raises GiveUp for a cluster that is not registered, and for an invalid policy."""
+    """The cluster's policy. Raises GiveUp for an unregistered cluster, and for a cluster with an invalid policy."""
     policy = registry.policy(cluster)
     if policy is None:
         problem = registry.problems().get(cluster)
-        names = ", ".join(sorted(registry.all())) or "none"
+        cluster_names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            unmanaged_message(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
+            unmanaged_message(cluster, problem)
+            if problem
+            else f"no cluster {cluster!r} is registered (known: {cluster_names})"
         )
     return policy
 
 
 def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
-    """The data of `dyntrain status`. Terminated nodes are listed only with `gone`."""
-    nodes = [
-        _row(node, snapshot) for node in snapshot.decision.nodes if gone or announced_standing(node).status != "GONE"
+    """The data that `dyntrain status` shows. Terminated nodes are listed only if `gone` is true."""
+    node_rows = [
+        _node_row(node, snapshot)
+        for node in snapshot.decision.nodes
+        if gone or announced_standing(node).status != "GONE"
     ]
     membership = snapshot.decision.membership
     return {
         "cluster": snapshot.cluster,
-        "job": _job(snapshot),
+        "job": _job_data(snapshot),
         "stays": remaining_instances(snapshot.decision, snapshot.job_facts, snapshot.rules)
         if snapshot.decision.job.over
         else None,
-        "closing": closing(snapshot.decision),
+        "closing": closing_data(snapshot.decision),
         "held": [
             {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
             for group, hold in sorted(snapshot.held.items())
@@ -102,24 +108,24 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
             "term": membership.term,
         },
         "nodes": sorted(
-            nodes,
+            node_rows,
             key=lambda row: (not row["base"], row["rank"] if row["rank"] is not None else 1 << 30, row["instance"]),
         ),
     }
 
 
 def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
-    """The data of `dyntrain explain`: status, reason, and every fact with its source and time. Raises GiveUp for an
-    unknown instance.
+    """The data that `dyntrain explain` shows about an instance: its status with the reason, and every fact with source
+    and time. Raises GiveUp for an unknown instance.
     """
     node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
-        raise GiveUp(f"the controller does not know {instance} in {snapshot.cluster}")
+        raise GiveUp(f"the controller does not know {instance} in the cluster {snapshot.cluster}")
     action_names = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
     view = node.view
     return {
         "cluster": snapshot.cluster,
-        **_row(node, snapshot),
+        **_node_row(node, snapshot),
         "would_change": _would_change(node, snapshot),
         "next_change": node.standing.next_change,
         "pending_actions": action_names,
@@ -133,51 +139,53 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
             "prepared": view.prepared,
             "leave_by": view.leave_by,
         },
-        "facts": _facts(view.facts),
+        "facts": _fact_fields(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _overridden_facts(view.facts, snapshot.rules),
+        "passed_over": _overridden_fact_texts(view.facts, snapshot.rules),
     }
 
 
-def _overridden_facts(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Text lines about facts without effect: reads too soon after an event, and events before a later read."""
+def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
+    """Texts about facts that are ignored: a read too soon after an event, or an event that is older than a read."""
     settling_seconds = rules.policy.settling_seconds
-    reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
-    pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
+    counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
+    events_and_reads: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
         ("group", facts.group_event, facts.group_read),
     )
-    lines = []
-    for name, event, read in pairs:
-        if event is None or read is None:
+    overridden_texts = []
+    for register, event_fact, read_fact in events_and_reads:
+        if event_fact is None or read_fact is None:
             continue
-        if name in reads:
-            lines.append(f"{name}_event: a later read counts")
+        if register in counting_reads:
+            overridden_texts.append(f"{register}_event: a later read counts")
         else:
-            lines.append(f"{name}_read: it began within {settling_seconds:g} s after the event, which counts")
-    return lines
+            overridden_texts.append(
+                f"{register}_read: it began within {settling_seconds:g} s after the event, which counts"
+            )
+    return overridden_texts
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
-    """The instance's cluster. Raises GiveUp when no fact about the instance names a cluster."""
-    stored = ports.nodes.get(instance)
-    if stored is None:
-        raise GiveUp(f"the controller does not know {instance}; check the id and the region")
-    cluster = cluster_of(ports, stored.facts, registry)
+    """The instance's cluster. Raises GiveUp for an instance without facts, or without a registered cluster."""
+    stored_node = ports.nodes.get(instance)
+    if stored_node is None:
+        raise GiveUp(f"the controller does not know {instance}: check the id and the region")
+    cluster = cluster_of(ports, stored_node.facts, registry)
     if cluster is None:
-        raise GiveUp(f"{instance} belongs to no registered cluster")
+        raise GiveUp(f"the instance {instance} belongs to no registered cluster")
     return cluster
 
 
 def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
-    is_over = snapshot.decision.job.over
-    advice = announced_standing(node).reason.would_change(node.view.base, is_over)
-    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if is_over else "")))
+    job_is_over = snapshot.decision.job.over
+    advice = announced_standing(node).reason.would_change(node.view.base, job_is_over)
+    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if job_is_over else "")))
 
 
 def _restart_advice(snapshot: Snapshot) -> str:
-    """Advice on how to restart the job; "" for a closed cluster, and for a cluster without base nodes."""
+    """Advice on how to restart the job, or "" for a cluster that is closed or has no base nodes."""
     ending = snapshot.decision.ending
     has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not has_base_nodes or (ending is not None and ending.complete):
@@ -185,14 +193,14 @@ def _restart_advice(snapshot: Snapshot) -> str:
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 
 
-def _row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
+def _node_row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
-    member = (
-        next((member for member in report.members if member.instance_id == node.view.instance), None)
+    job_member = (
+        next((job_member for job_member in report.members if job_member.instance_id == node.view.instance), None)
         if report is not None and snapshot.decision.job.alive
         else None
     )
-    ack, standing = node.view.facts.acks.status, announced_standing(node)
+    status_ack, standing = node.view.facts.acks.status, announced_standing(node)
     preparation = node.view.preparation
     return {
         "instance": node.view.instance,
@@ -202,15 +210,15 @@ def _row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
         "detail": standing.detail,
         "base": node.view.base,
         "master": node.view.master,
-        "generation": report.generation if report is not None and member is not None else None,
-        "rank": member.rank if member is not None else None,
-        "step_seconds": member.step_seconds if member is not None else None,
-        "since": ack.at if ack is not None and ack.value == standing.line else None,
+        "generation": report.generation if report is not None and job_member is not None else None,
+        "rank": job_member.rank if job_member is not None else None,
+        "step_seconds": job_member.step_seconds if job_member is not None else None,
+        "since": status_ack.at if status_ack is not None and status_ack.value == standing.line else None,
         "private_ip": preparation.private_ip if preparation is not None else None,
     }
 
 
-def _job(snapshot: Snapshot) -> dict[str, Any] | None:
+def _job_data(snapshot: Snapshot) -> dict[str, Any] | None:
     if snapshot.job_facts is None:
         return None
     report = snapshot.job_facts.report
@@ -236,22 +244,31 @@ def _job(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """Add to the summary what the remaining instances cost, in dollars an hour, if every price is known."""
-    remaining = summary_data["stays"]
-    if remaining is None or not remaining["instances"]:
+    """Add to the summary the hourly cost of the instances that still run, in dollars, if all prices are known."""
+    remaining_nodes = summary_data["stays"]
+    if remaining_nodes is None or not remaining_nodes["instances"]:
         return summary_data
-    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in remaining["types"]]
-    priced = sum(count for cost, count in prices if cost is not None) == remaining["instances"]
-    hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
-    return {**summary_data, "stays": {**remaining, "hourly": hourly}}
+    hourly_prices = [
+        (price(type_count["type"], type_count["market"]), type_count["count"])
+        for type_count in remaining_nodes["types"]
+    ]
+    all_prices_known = (
+        sum(count for hourly_price, count in hourly_prices if hourly_price is not None) == remaining_nodes["instances"]
+    )
+    hourly_total = (
+        sum(hourly_price * count for hourly_price, count in hourly_prices if hourly_price is not None)
+        if all_prices_known
+        else None
+    )
+    return {**summary_data, "stays": {**remaining_nodes, "hourly": hourly_total}}
 
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The job's curves and events, as fields of `JobHistory`; None if none were reported."""
+    """The job's curves and events in the form of `JobHistory`, or None if the job reported no history."""
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 
 
-def _facts(facts: NodeFacts) -> Mapping[str, Any]:
-    fields: dict[str, Any] = facts.model_dump(mode="json", exclude_defaults=True)
-    return {name: value for name, value in fields.items() if name != "instance"}
+def _fact_fields(facts: NodeFacts) -> Mapping[str, Any]:
+    fact_fields: dict[str, Any] = facts.model_dump(mode="json", exclude_defaults=True)
+    return {field: value for field, value in fact_fields.items() if field != "instance"}

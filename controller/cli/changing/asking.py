@@ -1,6 +1,6 @@
 """Make and carry out requests to change a cluster's size, for the commands and for the dashboard.
 
-This module reads the facts; the module `requests` decides by them.
+This module reads the facts for the checks in the module `requests`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
-    """The request to set a group's size. Raises GiveUp for an impossible size, and for more workers after the job."""
+    """The request to set the size of a cluster's group. Raises GiveUp for a size that the group cannot have, and for
+    more workers once the job is over.
+    """
     policy = policy_of(connection.registry, cluster)
     request = resize(policy, _group_sizes(connection, cluster), group, to=n)
     if request.new_size > request.old_size:
@@ -44,18 +46,18 @@ def scale_request(connection: Connection, cluster: str, n: int, group: str | Non
 
 
 def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
-    """The request to launch `count` workers. Raises GiveUp when the group cannot grow, and for a job that is over."""
+    """The request to launch `count` more workers. Raises GiveUp if the group cannot grow so far or the job is over."""
     policy = policy_of(connection.registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
     return resize(policy, _group_sizes(connection, cluster), group, increase=count)
 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """The request to tag running machines. Raises GiveUp for unusable machines, and for a job that is over."""
-    ports, registry, elastic = connection
+    """The request to tag running machines as workers. Raises GiveUp for unusable machines, or if the job is over."""
+    ports, registry, elastic_tag = connection
     policy_of(registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
-    return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
+    return tag(cluster, instances, ports.instances.by_id(instances), elastic_tag.of(cluster))
 
 
 def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
@@ -64,21 +66,22 @@ def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, Group
 
 
 def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
-    """The request that workers leave the job. `now`: the workers wait for no leave window."""
-    ports, registry, elastic = connection
-    clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
-    if len(clusters) > 1:
+    """The request that workers leave the job. With `now`, the workers leave without waiting for a leave window."""
+    ports, registry, elastic_tag = connection
+    cluster_names = {cluster_of_instance(ports, registry, instance) for instance in instances}
+    if len(cluster_names) > 1:
         raise GiveUp(
-            f"the instances belong to several clusters ({', '.join(sorted(clusters))}); name instances of one cluster"
+            f"the instances belong to several clusters ({', '.join(sorted(cluster_names))}): name instances of one "
+            "cluster"
         )
-    cluster = clusters.pop()
-    views = [node.view for node in snapshot(ports, registry, cluster, elastic).decision.nodes]
-    return untag(cluster, instances, views, elastic.of(cluster), now=now)
+    cluster = cluster_names.pop()
+    node_views = [node.view for node in snapshot(ports, registry, cluster, elastic_tag).decision.nodes]
+    return untag(cluster, instances, node_views, elastic_tag.of(cluster), now=now)
 
 
 def replace_request(connection: Connection, old: str, new: str) -> Replace:
-    """The request to replace the base node `old` by the node `new`. Raises GiveUp when that is impossible."""
-    ports, registry, elastic = connection
+    """The request to replace the base node `old` by the node `new`. Raises GiveUp if `new` cannot replace `old`."""
+    ports, registry, elastic_tag = connection
     cluster = cluster_of_instance(ports, registry, new)
     policy = registry.policy(cluster)
     if policy is None:
@@ -86,20 +89,23 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
             f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` shows the error"
         )
     now = ports.clock()
-    facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
+    facts_by_instance = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
     for described in ports.instances.by_id([old, new]):  # the table may be as old as the last resync
-        if described.instance in facts:
-            facts[described.instance] = facts[described.instance].join(facts_of_instance(described, now, elastic))
-    if new not in facts:
+        if described.instance in facts_by_instance:
+            described_facts = facts_of_instance(described, now, elastic_tag)
+            facts_by_instance[described.instance] = facts_by_instance[described.instance].join(described_facts)
+    if new not in facts_by_instance:
         raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
-    rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
-    views = [view(node, rules, now) for node in facts.values()]
-    if problem := refusal(old, new, views, ports.clusters.get(cluster).membership, rules):
+    rules = Rules(policy, elastic_tag, found_groups(ports, registry, cluster))
+    node_views = [view(node, rules, now) for node in facts_by_instance.values()]
+    if problem := refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
         raise GiveUp(problem.format(old=old, new=new))
-    base = [old, *(node.instance for node in views if node.base and node.instance not in (old, new))]
-    described_nodes = ports.instances.by_id([*base, new])
-    bare = not any(node.instance == new and node.profile for node in described_nodes)
-    return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, described_nodes), bare)
+    base_nodes = [old, *(node.instance for node in node_views if node.base and node.instance not in (old, new))]
+    described_nodes = ports.instances.by_id([*base_nodes, new])
+    has_no_profile = not any(node.instance == new and node.profile for node in described_nodes)
+    return Replace(
+        cluster, old, new, policy.resync_seconds, base_profile(new, base_nodes, described_nodes), has_no_profile
+    )
 
 
 def restart_request(connection: Connection, cluster: str) -> Restart:
@@ -108,7 +114,9 @@ def restart_request(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request; repeating is safe. Raises GiveUp for refused instances once all others are changed."""
+    """Carry out the request, which is safe to repeat. Raises GiveUp if AWS refuses to change some instances, after all
+    other instances are changed.
+    """
     match request:
         case Resize():
             if request.new_size != request.old_size:
@@ -134,8 +142,8 @@ def carry_out(ports: Ports, request: Request) -> None:
 
 
 def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
-    """Carry out the request and return its description; with `dry_run` only return the description. `say_where` is
-    called first, with the cluster's name.
+    """Call `say_where` with the cluster's name, carry out the request unless `dry_run` is true, and return the
+    request's description.
     """
     say_where(f"cluster {request.cluster}")
     if isinstance(request, Resize) and request.old_size == request.new_size:
@@ -152,18 +160,18 @@ def describe(request: Request) -> str:
 
 
 def _raise_for_failures(batch: Batch) -> None:
-    refused = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
+    refused_texts = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
     missing_texts = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
-    if refused or missing_texts:
-        raise GiveUp("; ".join([*refused, *missing_texts]))
+    if refused_texts or missing_texts:
+        raise GiveUp("; ".join([*refused_texts, *missing_texts]))
 
 
 def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:
-    ports, registry, elastic = connection
-    return snapshot(ports, registry, cluster, elastic)
+    ports, registry, elastic_tag = connection
+    return snapshot(ports, registry, cluster, elastic_tag)
 
 
 def _group_sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
     ports, registry, _ = connection
-    groups = Rules(policy_of(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
-    return dict(ports.groups.sizes(groups))
+    group_names = Rules(policy_of(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
+    return dict(ports.groups.sizes(group_names))

@@ -15,25 +15,27 @@ from pydantic import ValidationError
 
 def parsed_policy(text: str, source: str) -> dict[str, Any]:
     try:
-        fields = json.loads(text)
+        policy_fields = json.loads(text)
     except ValueError as error:
         raise Misconfigured(f"{source} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise Misconfigured(f"{source} contains a JSON {type(fields).__name__}; a policy must be a JSON object")
-    return fields
+    if not isinstance(policy_fields, dict):
+        raise Misconfigured(f"{source} contains a JSON {type(policy_fields).__name__}; a policy must be a JSON object")
+    return policy_fields
 
 
-def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
-    """The policy with these fields. Raises Misconfigured, which names every wrong field."""
+def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
+    """Check the fields of a cluster policy and return the policy. Raises Misconfigured naming all wrong fields."""
     try:
-        return ClusterPolicy.model_validate_json(json.dumps(fields))
+        return ClusterPolicy.model_validate_json(json.dumps(policy_fields))
     except ValidationError as error:
         problems = [wrong_fields(error, "policy")]
-        if any(entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1 for entry in error.errors()):
+        if any(
+            field_error["type"] == "extra_forbidden" and len(field_error["loc"]) == 1 for field_error in error.errors()
+        ):
             problems.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
         raise Misconfigured(f"the policy is not valid: {'; '.join(problems)}") from error
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """Why MXNet's builds cannot train on one of these instance types; "" if no such reason is known."""
+    """The reason why the published MXNet packages cannot train on one of these instance types, or "" without one."""
     return next(filter(None, map(cannot_train, sorted(types))), "")

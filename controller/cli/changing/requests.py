@@ -1,6 +1,6 @@
-"""Checked requests to change a cluster's size. Each request has a sentence and an `aws` command. Pure.
+"""Checked requests to change a cluster's size. Each request is described by a sentence and by an `aws` command. Pure.
 
-A request changes tags and Auto Scaling groups; the controller reacts to such changes, whoever makes them.
+A request changes tags or Auto Scaling groups, and the controller reacts to any change of these, also by other programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 
 
 @dataclass(frozen=True)
-class Resize:
+class Resize:  # a request to change the desired capacity of a group
     cluster: str
     group: str
     old_size: int
@@ -34,31 +34,33 @@ class Resize:
         if self.new_size == self.old_size:
             return f"{self.group} of {self.cluster} has a desired capacity of {self.new_size} already; nothing to do"
         increase = self.new_size - self.old_size
-        effect = (
+        effect_text = (
             f"{increase} more will be launched"
             if increase > 0
             else f"{-increase} will leave at the next boundary and be ended"
         )
-        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect}"
+        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect_text}"
 
     @property
     def aws_command(self) -> str:
-        name = shlex.quote(self.group)
+        group = shlex.quote(self.group)
         return (
-            f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.new_size}"
+            f"aws autoscaling set-desired-capacity --auto-scaling-group-name {group} --desired-capacity {self.new_size}"
         )
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag:  # a request to tag machines as elastic workers
     cluster: str
     instances: tuple[str, ...]
     key: str
 
     @property
     def sentence(self) -> str:
-        names = ", ".join(self.instances)
-        return f"{names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
+        instance_names = ", ".join(self.instances)
+        return (
+            f"{instance_names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
+        )
 
     @property
     def aws_command(self) -> str:
@@ -66,13 +68,15 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Untag:
-    """A request that workers leave, made by removing the elastic tag. `hurried` instances wait for no leave window."""
+class Untag:  # a request that workers leave
+    """A request that workers leave the job, made by deleting their elastic tag. The `hurried` instances do not wait for
+    a leave window of the cluster.
+    """
 
     cluster: str
     instances: tuple[str, ...]
     key: str
-    hurried: tuple[str, ...] = ()
+    hurried: tuple[str, ...] = ()  # instances that wait for no leave window
 
     @property
     def sentence(self) -> str:
@@ -92,17 +96,17 @@ class Untag:
 
 
 @dataclass(frozen=True)
-class Replace:
-    """A request to replace a base node. `profile`: ARN of the base nodes' instance profile, which `new` has to get;
-    None if `new` has this profile already. `bare`: `new` has no profile.
+class Replace:  # a request to replace a base node
+    """A request to replace the base node `old` by the node `new`. `profile` is the ARN of the base nodes' IAM instance
+    profile, or None if `new` has this profile already.
     """
 
     cluster: str
-    old: str
-    new: str
-    seen_within: float
-    profile: str | None = None
-    bare: bool = False
+    old: str  # instance id of the base node that leaves
+    new: str  # instance id of the node that replaces it
+    seen_within: float  # seconds until the controller has surely read the new tag
+    profile: str | None = None  # ARN of the IAM instance profile that `new` gets
+    bare: bool = False  # `new` has no IAM instance profile
 
     @property
     def sentence(self) -> str:
@@ -114,19 +118,19 @@ class Replace:
 
     @property
     def aws_command(self) -> str:
-        tag = f"aws ec2 create-tags --resources {self.new} --tags Key={BASE_TAG},Value={self.old}"
+        tag_command = f"aws ec2 create-tags --resources {self.new} --tags Key={BASE_TAG},Value={self.old}"
         if self.profile is None:
-            return tag
+            return tag_command
         if self.bare:
-            arguments = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
-            return f"aws ec2 associate-iam-instance-profile {arguments}\n  and: {tag}"
-        association = (
+            profile_arguments = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
+            return f"aws ec2 associate-iam-instance-profile {profile_arguments}\n  and: {tag_command}"
+        association_query = (
             f"aws ec2 describe-iam-instance-profile-associations --filters Name=instance-id,Values={self.new} "
             "--query IamInstanceProfileAssociations[0].AssociationId --output text"
         )
         return (
             f"aws ec2 replace-iam-instance-profile-association --iam-instance-profile Arn={self.profile} "
-            f'--association-id "$({association})"\n  and: {tag}'
+            f'--association-id "$({association_query})"\n  and: {tag_command}'
         )
 
 
@@ -134,87 +138,96 @@ Request = Resize | Tag | Untag | Replace | Restart
 
 
 def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstance]) -> str | None:
-    """The instance profile of the first `base` node with a profile, which `new` needs as a base node. None if `new` has
-    this profile already.
+    """The IAM instance profile that `new` needs as a base node: the profile of the first `base` node with a profile.
+    None if `new` has this profile already.
     """
-    profiles = {instance.instance: instance.profile for instance in instances}
-    profile = next((profiles[node] for node in base if profiles.get(node)), None)
-    return None if profile == profiles.get(new) else profile
+    profiles_by_instance = {instance.instance: instance.profile for instance in instances}
+    profile_of_base_nodes = next(
+        (profiles_by_instance[base_node] for base_node in base if profiles_by_instance.get(base_node)), None
+    )
+    return None if profile_of_base_nodes == profiles_by_instance.get(new) else profile_of_base_nodes
 
 
 def resize(
     policy: ClusterPolicy,
     sizes: Mapping[str, GroupSize],
-    chosen: str | None,
+    chosen_group: str | None,
     *,
     to: int | None = None,
     increase: int = 0,
 ) -> Resize:
-    """The request to resize the chosen group, by default the only elastic group. Raises GiveUp."""
+    """The request to resize the chosen group, or the only elastic group by default. Raises GiveUp for a wrong group or
+    size.
+    """
     cluster = policy.cluster
-    elastic = [group for group, size in sizes.items() if not size.base]
-    if chosen is not None and chosen not in sizes:
-        raise GiveUp(f"{chosen} is no group of {cluster} that exists (its groups: {_names(elastic)})")
-    if chosen is not None and chosen not in elastic:
+    elastic_group_names = [group for group, size in sizes.items() if not size.base]
+    if chosen_group is not None and chosen_group not in sizes:
         raise GiveUp(
-            f"{chosen} launches base nodes, which are replaced (`dyntrain base replace`) and not scaled; groups of "
-            f"elastic workers: {_names(elastic)}"
+            f"{chosen_group} is no group of {cluster} that exists (its groups: {_names_text(elastic_group_names)})"
         )
-    if not elastic:
+    if chosen_group is not None and chosen_group not in elastic_group_names:
+        raise GiveUp(
+            f"{chosen_group} launches base nodes, which are replaced (`dyntrain base replace`) and not scaled; groups "
+            f"of elastic workers: {_names_text(elastic_group_names)}"
+        )
+    if not elastic_group_names:
         raise GiveUp(
             f"{cluster} has no Auto Scaling group of elastic workers: `dyntrain cluster create --replace --group` "
             f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
-    if chosen is None and len(elastic) > 1:
-        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): name one with --group")
-    group = chosen if chosen is not None else elastic[0]
+    if chosen_group is None and len(elastic_group_names) > 1:
+        raise GiveUp(f"--group is missing: {cluster} has several groups ({_names_text(elastic_group_names)})")
+    group = chosen_group if chosen_group is not None else elastic_group_names[0]
     if policy.pool is not None and group_of(policy) == group:
         raise GiveUp(f"only the reserved pool sets the size of {group}; see `dyntrain pool plan --cluster {cluster}`")
-    size = sizes[group]
-    new_size = to if to is not None else size.desired + increase
-    if not size.minimum <= new_size <= size.maximum:
-        limits = f"between {size.minimum} and {size.maximum}"
-        limit = "max" if new_size > size.maximum else "min"
+    group_size = sizes[group]
+    new_size = to if to is not None else group_size.desired + increase
+    if not group_size.minimum <= new_size <= group_size.maximum:
+        size_range = f"between {group_size.minimum} and {group_size.maximum}"
+        limit_name = "max" if new_size > group_size.maximum else "min"
         raise GiveUp(
-            f"{group} may have {limits} instances, not {new_size}: aws autoscaling update-auto-scaling-group "
-            f"--auto-scaling-group-name {shlex.quote(group)} --{limit}-size {new_size}"
+            f"{group} may have {size_range} instances, not {new_size}: aws autoscaling update-auto-scaling-group "
+            f"--auto-scaling-group-name {shlex.quote(group)} --{limit_name}-size {new_size}"
         )
-    return Resize(cluster, group, size.desired, new_size)
+    return Resize(cluster, group, group_size.desired, new_size)
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
-    """The groups that a person may resize: neither groups of base nodes, nor the group of the reserved pool."""
-    pooled = group_of(policy) if policy.pool is not None else None
-    return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pooled}
+    """The groups that a person may resize: all except groups of base nodes and the group of the reserved pool."""
+    pool_group = group_of(policy) if policy.pool is not None else None
+    return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pool_group}
 
 
 def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], key: str) -> Tag:
-    """The request to tag machines. Raises GiveUp for a machine that does not exist, or that is ending."""
-    by_id = {described.instance: described for described in instances}
+    """The request to tag machines as workers. Raises GiveUp for a machine that does not exist or is terminating."""
+    instances_by_id = {described_instance.instance: described_instance for described_instance in instances}
     for instance in ids:
-        if instance not in by_id:
+        if instance not in instances_by_id:
             raise GiveUp(f"EC2 has no instance {instance} in this region; check the id and the region")
-        if by_id[instance].state in ENDED_STATES:
-            raise GiveUp(f"{instance} is {by_id[instance].state}; name a running machine")
-    untagged = tuple(instance for instance in ids if key not in by_id[instance].tags)
-    if not untagged:
+        if instances_by_id[instance].state in ENDED_STATES:
+            raise GiveUp(
+                f"{instance} cannot be tagged: it is {instances_by_id[instance].state}; name a running machine"
+            )
+    untagged_instances = tuple(instance for instance in ids if key not in instances_by_id[instance].tags)
+    if not untagged_instances:
         raise GiveUp(
-            f"tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` says what an instance waits for"
+            f"nothing to do, tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` shows what an "
+            "instance waits for"
         )
-    return Tag(cluster, untagged, key)
+    return Tag(cluster, untagged_instances, key)
 
 
 def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
-    """The request that workers leave. Raises GiveUp for an instance that is no elastic worker of the cluster. `now` may
-    be requested for workers that are leaving already.
+    """The request that workers leave the job. Raises GiveUp for an instance that is no elastic worker of the cluster.
+    With `now`, workers that are leaving already are accepted.
     """
-    by_id = {view.instance: view for view in views}
+    views_by_id = {node_view.instance: node_view for node_view in views}
     for instance in ids:
-        view = by_id.get(instance)
+        view = views_by_id.get(instance)
         if view is None:
             raise GiveUp(f"the controller does not know {instance} in {cluster}; `dyntrain status` lists the nodes")
         if view.terminated:
-            raise GiveUp(f"{instance} is terminated already")
+            raise GiveUp(f"{instance} cannot leave the job: the instance is terminated already")
         if view.base:
             raise GiveUp(
                 f"{instance} is a base node, which is replaced and not removed: `dyntrain base replace {instance} NEW`"
@@ -222,9 +235,9 @@ def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *
         if not view.elastic and not now:
             raise GiveUp(f"{instance} does not work for {cluster} any more; `dyntrain explain {instance}` says why")
     return Untag(
-        cluster, tuple(instance for instance in ids if by_id[instance].elastic), key, tuple(ids) if now else ()
+        cluster, tuple(instance for instance in ids if views_by_id[instance].elastic), key, tuple(ids) if now else ()
     )
 
 
-def _names(groups: Collection[str]) -> str:
+def _names_text(groups: Collection[str]) -> str:
     return ", ".join(sorted(groups)) or "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import DRY_RUN
 from dyntrain.controller.cli.shell.place import say_where
@@ -12,7 +12,7 @@ from dyntrain.controller.cli.shell.waiting import calling_aws
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
-def base() -> None:
+def base() -> None:  # `dyntrain base`
     """Replace base nodes, which run the ps-lite servers and the coordinator."""
 
 
@@ -20,7 +20,7 @@ def base() -> None:
 @click.argument("old", type=INSTANCE)
 @click.argument("new", type=INSTANCE)
 @DRY_RUN
-def replace(old: str, new: str, dry_run: bool) -> None:
+def replace(old: str, new: str, dry_run: bool) -> None:  # `dyntrain base replace`
     """Replace the base node OLD by the prepared node NEW.
 
     Once NEW is able to serve, NEW's ps-lite servers replace OLD's servers at the next boundary. OLD then leaves the
@@ -31,6 +31,8 @@ def replace(old: str, new: str, dry_run: bool) -> None:
         check_instance_ids((old, new))
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
 
-        connection = connect()
-        result = carry_out_unless_dry_run(connection.ports, replace_request(connection, old, new), dry_run, say_where)
-    click.echo(result)
+        stage_connection = connect_to_stage()
+        result_text = carry_out_unless_dry_run(
+            stage_connection.ports, replace_request(stage_connection, old, new), dry_run, say_where
+        )
+    click.echo(result_text)

@@ -1,4 +1,4 @@
-"""`dyntrain check`: compare a script's training in one process with its training on changing workers."""
+"""`dyntrain check`: compare a script's training in a single process with its training on changing workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dyntrain.missing import TRAINING, require
 @click.option("--json", "as_json", is_flag=True, help="The verdict as a JSON object.")
 @click.option("--explain", metavar="[CODE]", is_flag=False, flag_value="", help="What a rule means; alone: all rules.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def check(
+def check(  # `dyntrain check`
     steps: int,
     epochs: int | None,
     samples: int | None,
@@ -37,11 +37,11 @@ def check(
     explain: str | None,
     command: tuple[str, ...],
 ) -> None:
-    """Check whether a script trains on workers that join and leave as it does in one process.
+    """Check whether a script trains the same on workers that join and leave as in a single process.
 
-    A few steps of the unchanged script run on this machine's CPUs: in one process, in one process with weights that
-    differ by one rounding, and on workers that join, leave and are killed. No machine is rented. The script writes its
-    files as usual; the job's own files are in a temporary folder.
+    A few steps of the unchanged script run three times on this machine's CPUs: in a single process, again in a single
+    process with weights that differ by a rounding error, and on workers that join, leave and are killed. No machine is
+    rented. The script writes its files as usual, and dyntrain's own files are in a temporary folder.
     """
     if explain is not None:
         from dyntrain.training.checks.explain import explain as page_of
@@ -59,7 +59,9 @@ def check(
     from dyntrain.training.trial.plan import parse
 
     try:
-        options = Options(command, steps, epochs, samples, None if plan is None else parse(plan), seed, seconds)
+        experiment_options = Options(
+            command, steps, epochs, samples, None if plan is None else parse(plan), seed, seconds
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    sys.exit(run_experiment(options, as_json))
+    sys.exit(run_experiment(experiment_options, as_json))

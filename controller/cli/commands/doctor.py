@@ -1,4 +1,4 @@
-"""`dyntrain doctor`: find faults of a deployed controller and its clusters, and print remedies."""
+"""`dyntrain doctor`: find faults of a deployed controller and its clusters, and print their remedies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.tables import Column, table
 from dyntrain.controller.cli.text.words import printable
 
-SIGNS = {"ok": "ok", "wrong": "WRONG", "unknown": "?"}
+VERDICT_SIGNS = {"ok": "ok", "wrong": "WRONG", "unknown": "?"}
 COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 
 
@@ -26,15 +26,15 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 def doctor(cluster: str | None, offline: bool, output: str) -> None:
     """Check credentials, stage, stacks, parameters, groups, hooks, rights, image and wheel; print remedies.
 
-    Nothing is changed, and nothing more is read after half a minute. The exit code is 1 for a fault. A check that you
-    may not read gets the verdict "?".
+    The command changes nothing, and reads nothing more after half a minute. The exit code is 1 for a fault. A check
+    whose readings AWS denies you gets the verdict "?".
     """
     if offline:
         from dyntrain.controller.cli.doctor.claims import claims
 
         for claim in claims():
-            row = {"claim": claim.claim, "witness": claim.evidence}
-            click.echo(json.dumps(row) if output == "json" else f"{claim.claim}\n    {claim.evidence}")
+            claim_fields = {"claim": claim.claim, "witness": claim.evidence}
+            click.echo(json.dumps(claim_fields) if output == "json" else f"{claim.claim}\n    {claim.evidence}")
         return
     with errors_on_one_line():
         from dyntrain.controller.cli.doctor.checks import diagnosis
@@ -42,14 +42,16 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         from dyntrain.controller.contract.settings import Settings
 
         stage_name = click.get_current_context().find_root().params.get("stage")
-        with waiting("looking") as doing:
-            lines = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=doing).read(cluster))
+        with waiting("looking") as show_progress:
+            findings = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=show_progress).read(cluster))
     if output == "json":
-        lines_of_text = [json.dumps(asdict(line)) for line in lines]
+        output_lines = [json.dumps(asdict(finding)) for finding in findings]
     else:
-        rows = [[SIGNS[line.verdict], printable(line.what), printable(line.says)] for line in lines]
-        lines_of_text = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
-    for line in lines_of_text:
+        rows = [
+            [VERDICT_SIGNS[finding.verdict], printable(finding.what), printable(finding.says)] for finding in findings
+        ]
+        output_lines = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
+    for line in output_lines:
         click.echo(line)
-    if any(line.verdict == "wrong" for line in lines):
+    if any(finding.verdict == "wrong" for finding in findings):
         raise click.exceptions.Exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import cluster_argument, output_options
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dyntrain.controller.loops.ports import TrailEntry
 
-LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this late
+LATE_SECONDS = 10.0  # a Lambda function may write its entry of the audit trail this late
 
 
 @click.command(
@@ -40,37 +40,37 @@ LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this l
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @output_options("one object a line", "one entry a line", "with every field, also those that are long")
 def events(cluster: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
-    """The audit trail: every change of status and every action, for the last 30 days."""
+    """Print the audit trail: every status change and every action of the last 30 days."""
     with errors_on_one_line():
-        start = parse_since(since, time.time())
+        start_time = parse_since(since, time.time())
         check_instance_ids([instance] if instance is not None else [])
         with waiting("reading the audit trail"):
-            ports, registry, _ = connect()
+            ports, registry, _ = connect_to_stage()
             from dyntrain.controller.cli.answers.query import policy_of
 
             if cluster is not None:
                 policy_of(registry, cluster)
 
-            def read(begin: float) -> list[StoredEntry]:
-                names = [cluster] if cluster else sorted(registry.all())
-                entries = [(name, entry) for name in names for entry in ports.clusters.trail(name, begin)]
-                matching = (pair for pair in entries if instance is None or pair[1].entry.instance == instance)
-                return sorted(matching, key=lambda pair: pair[1].at)
+            def read_entries(begin: float) -> list[StoredEntry]:
+                cluster_names = [cluster] if cluster else sorted(registry.all())
+                entries = [(name, entry) for name in cluster_names for entry in ports.clusters.trail(name, begin)]
+                matching_entries = (pair for pair in entries if instance is None or pair[1].entry.instance == instance)
+                return sorted(matching_entries, key=lambda pair: pair[1].at)
 
-            trail = Trail(read, start)
-            first = trail.next()
-        entry_count = _show(first, output)
+            trail_reader = TrailReader(read_entries, start_time)
+            first_entries = trail_reader.next()
+        entry_count = _print_entries(first_entries, output)
         if not entry_count and output != "json":
             click.echo(f"nothing was changed or done since {since}; --since 7d looks further back", err=True)
         if follow:
-            go_on(lambda: _show(trail.next(), output))
+            go_on(lambda: _print_entries(trail_reader.next(), output))
 
 
-StoredEntry = tuple[str, "TrailEntry"]
+StoredEntry = tuple[str, "TrailEntry"]  # the cluster's name and an entry of its audit trail
 
 
-class Trail:
-    """New entries of the audit trail. Each entry is returned once, although entries are written out of order."""
+class TrailReader:
+    """Read new entries of the audit trail. Each entry is returned once, although entries are written out of order."""
 
     def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start
@@ -78,25 +78,32 @@ class Trail:
 
     def next(self) -> list[StoredEntry]:
         entries = self._read(self._start)
-        fresh = [pair for pair in entries if pair not in self._shown]
+        new_entries = [named_entry for named_entry in entries if named_entry not in self._shown]
         if entries:
             self._start = max(self._start, entries[-1][1].at - LATE_SECONDS)
-        self._shown = [pair for pair in entries if pair[1].at >= self._start]
-        return fresh
+        self._shown = [named_entry for named_entry in entries if named_entry[1].at >= self._start]
+        return new_entries
 
 
-def _show(entries: Iterable[StoredEntry], output: str) -> int:
-    count = 0
-    for count, (cluster, entry) in enumerate(entries, 1):  # noqa: B007
-        fields = {"at": entry.at, "cluster": cluster, **entry.entry.fields()}
-        click.echo(json.dumps(fields) if output == "json" else trail_line(cluster, entry, wide=output == "wide"))
-    return count
+def _print_entries(entries: Iterable[StoredEntry], output: str) -> int:
+    entry_count = 0
+    for entry_count, (cluster, entry) in enumerate(entries, 1):  # noqa: B007
+        entry_fields = {"at": entry.at, "cluster": cluster, **entry.entry.fields()}
+        click.echo(json.dumps(entry_fields) if output == "json" else trail_line(cluster, entry, wide=output == "wide"))
+    return entry_count
 
 
 def trail_line(cluster: str, entry: TrailEntry, *, wide: bool = False) -> str:
     from dyntrain.controller.cli.text.trail import entry_text
 
-    text = entry_text(entry.entry, wide=wide)
-    kind = "" if text.kind == "status" else text.kind
-    parts = [moment(entry.at), cluster, kind, text.instance, text.what, f"({text.detail})" if text.detail else ""]
-    return printable("  ".join(filter(None, parts)))
+    entry_parts = entry_text(entry.entry, wide=wide)
+    entry_kind = "" if entry_parts.kind == "status" else entry_parts.kind
+    line_parts = [
+        moment(entry.at),
+        cluster,
+        entry_kind,
+        entry_parts.instance,
+        entry_parts.what,
+        f"({entry_parts.detail})" if entry_parts.detail else "",
+    ]
+    return printable("  ".join(filter(None, line_parts)))

@@ -1,6 +1,6 @@
 """`dyntrain generate-trainer`: write scripts that start TensorFlow's parameter servers and workers.
 
-The options are the same as in deeplearning-cfn's program of this name.
+The options are the same as in deeplearning-cfn's program `generate-trainer`.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ def generate_trainer(
         all_hosts = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
         hosts = all_hosts[:worker_count]
         training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
-        for host, text in scripts(training, all_hosts[worker_count:]).items():
-            _write(trainer_script_dir / f"{host}.sh", text)
+        for host, script_text in scripts(training, all_hosts[worker_count:]).items():
+            _replace_file(trainer_script_dir / f"{host}.sh", script_text)
     except TrainerError as error:
         raise click.ClickException(f"{workers_file_path}: {error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
     if len(all_hosts) != worker_count:
-        difference = f"{workers_file_path} lists {len(all_hosts)} hosts, --worker_count is {worker_count}"
-        click.echo(f"Warning: {difference}: the training has {len(hosts)}", err=True)
+        count_warning = f"{workers_file_path} lists {len(all_hosts)} hosts, --worker_count is {worker_count}"
+        click.echo(f"Warning: {count_warning}: the training has {len(hosts)}", err=True)
     for host in hosts:
         click.echo(f'ssh {host} "bash {trainer_script_dir.absolute() / f"{host}.sh"}"')
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace the file atomically: a host that reads the file gets the old content or the new content."""
+def _replace_file(path: Path, text: str) -> None:
+    """Replace the file atomically, so that a host that reads the file gets either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.rename(path)
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary_path.write_text(text)
+    temporary_path.rename(path)

@@ -12,14 +12,10 @@ from dyntrain.controller.contract.errors import GiveUp
 
 @click.command(epilog="Examples:\n\n\b\n  dyntrain index train.rec\n  dyntrain index shards/*.rec --force")
 @click.argument(
-    "files",
-    metavar="FILE.rec...",
-    nargs=-1,
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    "files", metavar="FILE.rec...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--force", is_flag=True, help="Replace indexes that are there.")
-def index(files: tuple[Path, ...], force: bool) -> None:
+def index(files: tuple[Path, ...], force: bool) -> None:  # `dyntrain index`
     """Write FILE.idx next to each FILE.rec, with one line per record: its number and its offset in bytes."""
     with errors_on_one_line():
         from dyntrain.training.worker.channel.framing import index_of
@@ -27,17 +23,17 @@ def index(files: tuple[Path, ...], force: bool) -> None:
         for file in files:
             index_file = file.with_suffix(".idx")
             if file.suffix != ".rec":
-                raise GiveUp(f"{file} does not end in .rec")
+                raise GiveUp(f"{file} cannot be indexed: its name does not end in .rec")
             if index_file.exists() and not force:
                 raise GiveUp(f"{index_file} exists already; give --force to replace it")
             try:
-                lines = index_of(file)
+                index_lines = index_of(file)
             except (OSError, ValueError) as error:
                 raise GiveUp(f"{file} is no RecordIO file: {error}") from error
             try:
-                temporary = index_file.with_name(f"{index_file.name}.new")
-                temporary.write_text("".join(lines), encoding="utf-8")
-                temporary.replace(index_file)
+                temporary_file = index_file.with_name(f"{index_file.name}.new")
+                temporary_file.write_text("".join(index_lines), encoding="utf-8")
+                temporary_file.replace(index_file)
             except OSError as error:
                 raise GiveUp(f"{index_file} cannot be written: {error.strerror or error}") from error
-            click.echo(printable(f"{index_file}: {len(lines)} records"))
+            click.echo(printable(f"{index_file}: {len(index_lines)} records"))

@@ -1,4 +1,4 @@
-"""`dyntrain launch`: start a job on named hosts; the module `training.launch` parses the arguments."""
+"""`dyntrain launch`: start a job on named hosts. The package `training.launch` parses the arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.missing import TRAINING, require
 
 @click.command("launch", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(arguments: tuple[str, ...]) -> None:
+def launch(arguments: tuple[str, ...]) -> None:  # `dyntrain launch`
     """Train on hosts that you name, without a cloud (--help lists the options)."""
     require(TRAINING)
     from dyntrain.training.launch.command import main as launch_job

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, LineFilter
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.since import parse_since
@@ -62,53 +62,53 @@ def logs(
 ) -> None:
     """Print log lines of CLUSTER's workers from CloudWatch, also of terminated machines."""
     with errors_on_one_line():
-        start = parse_since(since, time.time())
+        start_time = parse_since(since, time.time())
         check_instance_ids(instances)
         with waiting("reading the logs"):
-            named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])
-            query = LineFilter(cluster, job, named or None, frozenset(kinds or ("worker",)))
-            source: Source
+            wanted_instances = frozenset(instances) if rank is None else frozenset([_instance_of_rank(cluster, rank)])
+            line_filter = LineFilter(cluster, job, wanted_instances or None, frozenset(kinds or ("worker",)))
+            log_source: Source
             if directory is not None:
-                source = FromFiles(directory, query, start)
+                log_source = FromFiles(directory, line_filter, start_time)
             else:
                 from dyntrain.controller.adapters.aws import Clients
                 from dyntrain.controller.adapters.logs import CloudWatchLogs
 
-                source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, start)
-            first = list(source.next())
-        line_count = _show(first)
+                log_source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), line_filter, start_time)
+            first_lines = list(log_source.next())
+        line_count = _print_lines(first_lines)
         if not line_count and not follow:
-            place = _place(cluster, directory)
-            raise GiveUp(f"no log line since {since} matches in {place}; --since 7d looks further back")
+            log_place = _log_place(cluster, directory)
+            raise GiveUp(f"no log line since {since} matches in {log_place}; --since 7d looks further back")
         if follow:
             if not line_count:
-                place = _place(cluster, directory)
-                click.echo(f"no log line since {since} matches in {place}; waiting", err=True)
-            go_on(lambda: _show(source.next()))
+                log_place = _log_place(cluster, directory)
+                click.echo(f"no log line since {since} matches in {log_place}; waiting", err=True)
+            go_on(lambda: _print_lines(log_source.next()))
 
 
-def _place(cluster: str, directory: Path | None) -> str:
+def _log_place(cluster: str, directory: Path | None) -> str:
     if directory is not None:
         return str(directory)
     return f"the log group /dyntrain/{cluster} of this region (an embedded cloud's logs are files: --directory)"
 
 
-def _show(lines: Iterable[SourceLine]) -> int:
-    count = 0
-    for count, line in enumerate(lines, 1):  # noqa: B007
+def _print_lines(lines: Iterable[SourceLine]) -> int:
+    line_count = 0
+    for line_count, line in enumerate(lines, 1):  # noqa: B007
         click.echo(f"{line.who}  {printable(line.text.expandtabs())}")
-    return count
+    return line_count
 
 
-def _instance_of(cluster: str, rank: int) -> str:
+def _instance_of_rank(cluster: str, rank: int) -> str:
     from dyntrain.controller.cli.answers.query import snapshot, summary
 
-    ports, registry, elastic = connect()
-    nodes = summary(snapshot(ports, registry, cluster, elastic))["nodes"]
-    ranks = {node["rank"]: node["instance"] for node in nodes if node["rank"] is not None}
-    if rank not in ranks:
-        ranks_text = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
+    ports, registry, elastic_tag = connect_to_stage()
+    node_rows = summary(snapshot(ports, registry, cluster, elastic_tag))["nodes"]
+    instances_by_rank = {node["rank"]: node["instance"] for node in node_rows if node["rank"] is not None}
+    if rank not in instances_by_rank:
+        ranks_text = ", ".join(map(str, sorted(instances_by_rank))) or "none: no job runs"
         raise GiveUp(
             f"no worker of {cluster} has rank {rank} now (ranks: {ranks_text}); use --instance for an earlier worker"
         )
-    return str(ranks[rank])
+    return str(instances_by_rank[rank])

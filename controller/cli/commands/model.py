@@ -1,4 +1,4 @@
-"""`dyntrain model`: predict the times of steps, changes and crashes by the placement of ps-lite's servers."""
+"""`dyntrain model`: predict the times of training steps and membership changes by the placement of ps-lite servers."""
 
 from __future__ import annotations
 
@@ -11,44 +11,38 @@ from dyntrain.controller.cli.shell.options import output_options, width_of_termi
 if TYPE_CHECKING:
     from dyntrain.training.model.table import Row
 
-GIGABIT, GIGABYTE = 1e9 / 8, 1e9
-LATENCY, FORMING = 0.005, 0.3  # seconds, measured by `make bench BENCH="model reform"`
+GIGABIT, GIGABYTE = 1e9 / 8, 1e9  # bytes
+LATENCY_SECONDS, FORMING_SECONDS = 0.005, 0.3  # of an empty exchange and of a change: `make bench BENCH="model reform"`
 DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)
-NAMES = ("ResNet-50", "BERT-large")
-COLUMNS = (
-    "network",
-    "workers",
-    "servers on",
-    "exchange s",
-    "waits for",
-    "step s",
-    "computing",
-    "pause s",
-    "release s",
-)
-POSITIVE = click.FloatRange(min=0, min_open=True)
+NETWORK_NAMES = ("ResNet-50", "BERT-large")
+COLUMNS = ("network", "workers", "servers on", "exchange s", "waits for", "step s", "computing", "pause s", "release s")
+POSITIVE_NUMBER = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(
     epilog="Examples:\n\n\b\n  dyntrain model\n  dyntrain model --network ResNet-50 --link 10 --compute 0.3\n"
     "  dyntrain model --workers 24 --bases 3 --bases 6 --output json"
 )
-@click.option("--network", "networks", multiple=True, type=click.Choice(NAMES), help="Which.  [default: both]")
+@click.option("--network", "networks", multiple=True, type=click.Choice(NETWORK_NAMES), help="Which.  [default: both]")
 @click.option(
     "--workers", type=click.IntRange(2, 64), multiple=True, help="How many; may be repeated.  [default: 2 4 ... 64]"
 )
 @click.option("--bases", type=click.IntRange(1, 64), multiple=True, help="Base nodes with servers.  [default: 1 2 4]")
-@click.option("--link", type=POSITIVE, default=25.0, show_default=True, help="Gb/s of a node, each way.")
+@click.option("--link", type=POSITIVE_NUMBER, default=25.0, show_default=True, help="Gb/s of a node, each way.")
 # The default is from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html
 @click.option(
     "--connection",
-    type=POSITIVE,
+    type=POSITIVE_NUMBER,
     default=5.0,
     show_default=True,
     help="Gb/s of one TCP connection: 5 between any two instances, 10 within a cluster placement group.",
 )
-@click.option("--serving", type=POSITIVE, default=1.0, show_default=True, help="GB/s that one ps-lite server adds up.")
-@click.option("--compute", type=POSITIVE, help="Seconds a step computes.  [default: a V100's, see training/SCALING.md]")
+@click.option(
+    "--serving", type=POSITIVE_NUMBER, default=1.0, show_default=True, help="GB/s that one ps-lite server adds up."
+)
+@click.option(
+    "--compute", type=POSITIVE_NUMBER, help="Seconds a step computes.  [default: a V100's, see training/SCALING.md]"
+)
 @click.option(
     "--overlap",
     type=click.FloatRange(0, 1),
@@ -57,7 +51,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help="Share of the computing in which gradients go out: of the backward pass on a GPU; 0 on CPUs.",
 )
 @output_options("a list of rows and what follows, as one object", "a row a line, then what follows", "the same")
-def model(
+def model(  # `dyntrain model`
     networks: tuple[str, ...],
     workers: tuple[int, ...],
     bases: tuple[int, ...],
@@ -68,9 +62,9 @@ def model(
     overlap: float,
     output: str,
 ) -> None:
-    """Predict the times of steps, pauses and releases, with ps-lite's servers on base nodes or on all members.
+    """Predict the times of steps, of pauses at changes and of releases after crashes, by the places of ps-lite servers.
 
-    All nodes are assumed to be equal. See training/SCALING.md for the accuracy of the predictions and for settings.
+    The model assumes equal nodes. See training/SCALING.md for the accuracy of the predictions and for settings.
     """
     from dyntrain.training.model.prediction import Machines
     from dyntrain.training.model.table import BASES, COMPUTE, advice, rows
@@ -79,25 +73,29 @@ def model(
         link=link * GIGABIT,
         connection=min(connection, link) * GIGABIT,
         serving=serving * GIGABYTE,
-        latency=LATENCY,
-        forming=FORMING,
+        latency=LATENCY_SECONDS,
+        forming=FORMING_SECONDS,
     )
-    chosen = networks or NAMES
-    table = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
-    hints = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
+    network_names = networks or NETWORK_NAMES
+    prediction_rows = list(rows(network_names, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
+    advice_lines = [
+        advice_line
+        for network in network_names
+        for advice_line in advice(network, bases or BASES, machines, compute or COMPUTE[network])
+    ]
     if output == "json":
-        row_fields = [{**vars(row), "placement": str(row.placement)} for row in table]
-        click.echo(json.dumps({"rows": row_fields, "advice": hints}))
+        row_fields = [{**vars(row), "placement": str(row.placement)} for row in prediction_rows]
+        click.echo(json.dumps({"rows": row_fields, "advice": advice_lines}))
         return
-    for line in [*_lines(table), "", *hints]:
+    for line in [*_table_lines(prediction_rows), "", *advice_lines]:
         click.echo(line)
 
 
-def _lines(rows: list[Row]) -> list[str]:
-    """The predictions as lines of a table that fits the terminal."""
+def _table_lines(rows: list[Row]) -> list[str]:
+    """The predictions as lines of a table that fits the terminal's width."""
     from dyntrain.controller.cli.text.tables import Column, table
 
-    cells = [
+    table_cells = [
         (
             row.network,
             str(row.workers),
@@ -111,5 +109,5 @@ def _lines(rows: list[Row]) -> list[str]:
         )
         for row in rows
     ]
-    table_columns = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
-    return table(table_columns, cells, width_of_terminal())
+    table_columns = [Column(column_name, 0 if column_name in COLUMNS[:4] else 1) for column_name in COLUMNS]
+    return table(table_columns, table_cells, width_of_terminal())

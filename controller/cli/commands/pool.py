@@ -1,4 +1,4 @@
-"""`dyntrain pool plan`: print and explain the sizes that the reserved pool would set now. Changes nothing."""
+"""`dyntrain pool plan`: print and explain the sizes that the reserved pool would set now, and change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain pool plan")
-def pool() -> None:
+def pool() -> None:  # `dyntrain pool`
     """Show how idle reserved instances are given to clusters."""
 
 
@@ -39,17 +39,22 @@ def pool() -> None:
 @output_options(
     '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
 )
-def plan(cluster: str | None, file: Path | None, output: str) -> None:
-    """Print the idle reserved instances, and each pool's proper size. The exit code is 1 if a read failed."""
+def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntrain pool plan`
+    """Print the idle reserved instances and the size that each pool should have.
+
+    The exit code is 1 if a reading from AWS failed.
+    """
     from dyntrain.controller.cli.text.pool import as_data, as_text
     from dyntrain.controller.core.pool.plan import plan_pools
 
     with errors_on_one_line():
         with waiting("reading reservations and instances"):
             inputs = _from_file(file) if file is not None else _from_aws()
-        names = [stored.cluster for stored in inputs.pools]
-        if cluster is not None and cluster not in names:
-            raise GiveUp(f"no pool of a cluster {cluster!r} (known: {', '.join(names) or 'none'})")
+        pool_clusters = [pool_inputs.cluster for pool_inputs in inputs.pools]
+        if cluster is not None and cluster not in pool_clusters:
+            raise GiveUp(
+                f"cluster {cluster!r} has no pool (clusters with a pool: {', '.join(pool_clusters) or 'none'})"
+            )
     pool_plan = plan_pools(inputs)
     if output == "json":
         click.echo(json.dumps(as_data(pool_plan, inputs, cluster)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_CLUSTER = "demo"
 
 
-class _Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class _TimeParameter(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -38,7 +38,7 @@ class _Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"{value!r} is neither seconds since the epoch nor an ISO 8601 time", param, ctx)
 
 
-MOMENT = _Moment()
+TIME_PARAMETER = _TimeParameter()
 
 
 @click.command(
@@ -50,7 +50,9 @@ MOMENT = _Moment()
     help=f"Whose nodes to show; with defaults for a policy, and the group NAME-workers.  [default: {DEFAULT_CLUSTER}]",
 )
 @click.option("--cluster-config", help="File with the cluster's policy, as `dyntrain cluster create` takes it.")
-@click.option("--now", type=MOMENT, help="ISO 8601 or seconds since the epoch.  [default: the latest event's time]")
+@click.option(
+    "--now", type=TIME_PARAMETER, help="ISO 8601 or seconds since the epoch.  [default: the latest event's time]"
+)
 @click.option(
     "--shuffle",
     type=int,
@@ -60,7 +62,7 @@ MOMENT = _Moment()
 @click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, help="How many permutations.")
 @output_options("one object a line: each event, then the outcome", "an event a line, then the outcome", "the same")
 @click.pass_context
-def replay(
+def replay(  # `dyntrain replay`
     ctx: click.Context,
     files: tuple[str, ...],
     cluster: str | None,
@@ -73,8 +75,8 @@ def replay(
     """Replay recorded EventBridge events from FILES or folders, as JSON or JSON lines, by the controller's own code in
     memory.
 
-    Messages of a dead-letter queue are accepted as stored. The exit code is 2 for an unreadable path; 1 without any
-    event, or if a permutation ends with other statuses or members; else 0.
+    Messages of a dead-letter queue are accepted in the form in which the queue stores them. The exit code is 2 for an
+    unreadable path, and 1 for files without events or if the outcome depends on the order of the events.
     """
     with errors_on_one_line(), _without_logging():
         from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of
@@ -90,31 +92,31 @@ def replay(
         except Unreadable as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(2)
-        at = (
+        replay_time = (
             now
             if now is not None
             else max((record.time for record in records if record.time is not None), default=time.time())
         )
-        matching = partial(matching_rules, settings.elastic)
-        outcome = run(records, matching, policy, settings.elastic, at)
-        different = (
+        match_event = partial(matching_rules, settings.elastic)
+        replay_result = run(records, match_event, policy, settings.elastic, replay_time)
+        differing_numbers = (
             []
             if shuffle is None
-            else differing_permutations(records, matching, policy, settings.elastic, at, shuffle, times)
+            else differing_permutations(records, match_event, policy, settings.elastic, replay_time, shuffle, times)
         )
     if output == "json":
-        lines = _json_lines(outcome.events, outcome.summary)
+        output_lines = _json_lines(replay_result.events, replay_result.summary)
     else:
-        lines = map(printable, _text_lines(records, outcome.events, outcome.summary))
-    for line in lines:
+        output_lines = map(printable, _text_lines(records, replay_result.events, replay_result.summary))
+    for line in output_lines:
         click.echo(line)
     if all(record.event is None for record in records):
         click.echo("Error: the files contain no event", err=True)
         ctx.exit(1)
-    if different:
+    if differing_numbers:
         click.echo(
-            f"Error: {len(different)} of {times} permutations of seed {shuffle} end with other statuses or members: "
-            f"{different[:10]}",
+            f"Error: {len(differing_numbers)} of {times} permutations of seed {shuffle} end with other statuses or "
+            f"members: {differing_numbers[:10]}",
             err=True,
         )
         ctx.exit(1)
@@ -122,26 +124,26 @@ def replay(
 
 @contextmanager
 def _without_logging() -> Iterator[None]:
-    """A context without log lines of the handlers; the printed outcome contains the same facts."""
-    before = logging.root.manager.disable
+    """A context in which the event handlers write no log lines, since the printed outcome contains the same facts."""
+    old_level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(old_level)
 
 
 def _policy(cluster: str | None, config: str | None) -> ClusterPolicy:
     from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy
     from dyntrain.controller.cli.rehearsal.recorded import text_of
 
-    name = DEFAULT_CLUSTER if cluster is None else cluster
+    cluster_name = DEFAULT_CLUSTER if cluster is None else cluster
     if config is None:
-        return checked_policy({"cluster": name, "groups": [f"{name}-workers"]})
-    fields = parsed_policy(text_of(Path(config)), config)
-    if cluster is not None and fields.setdefault("cluster", cluster) != cluster:
-        raise Misconfigured(f"{config} is the policy of {fields['cluster']!r}, not of {cluster!r}")
-    return checked_policy(fields)
+        return checked_policy({"cluster": cluster_name, "groups": [f"{cluster_name}-workers"]})
+    policy_fields = parsed_policy(text_of(Path(config)), config)
+    if cluster is not None and policy_fields.setdefault("cluster", cluster) != cluster:
+        raise Misconfigured(f"{config} contains the policy of {policy_fields['cluster']!r}, not of {cluster!r}")
+    return checked_policy(policy_fields)
 
 
 def _json_lines(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Iterator[str]:
@@ -153,18 +155,25 @@ def _text_lines(
     records: Sequence[Record], events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
 ) -> Iterator[str]:
     for record, event in zip(records, events, strict=True):
-        kind = str(record.event.get("detail-type", "-")) if record.event is not None else "-"
-        handlers = ", ".join(event["matched"]) or "no rule"
+        event_type = str(record.event.get("detail-type", "-")) if record.event is not None else "-"
+        handler_names = ", ".join(event["matched"]) or "no rule"
         yield "  ".join(
-            part
-            for part in (event["file"], kind, handlers, event["outcome"], event["instance"], event["reason"])
-            if part
+            column
+            for column in (
+                event["file"],
+                event_type,
+                handler_names,
+                event["outcome"],
+                event["instance"],
+                event["reason"],
+            )
+            if column
         )
     yield ""
     for instance, node in summary["nodes"].items():
         yield f"{instance}  {node['status']}  {node['reason']}"
-    members = " ".join(summary["target"]["members"]) or "nobody"
-    yield f"target revision {summary['target']['revision']}: {members}"
+    member_names = " ".join(summary["target"]["members"]) or "nobody"
+    yield f"target revision {summary['target']['revision']}: {member_names}"
     for action in summary["actions"]:
         yield "would do: " + " ".join(
             f"{key}={value}" if key != "action" else str(value) for key, value in action.items()

@@ -42,36 +42,36 @@ if TYPE_CHECKING:
     help="Draw its curves. Needs the extra `picture`.",
 )
 @output_options("all that is known of it as one object", "the figures", "with each change")
-def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
-    """Workers, samples/s, metrics, changes with their causes and pauses, samples, instance-hours.
+def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:  # `dyntrain report`
+    """Print a job's workers, samples/s, metrics, changes with their causes and pauses, samples and instance-hours.
 
-    JOB is an events.jsonl or its folder, with all events; or the name of a cluster or of its job, whose reports carry
-    a history of limited length. The default is the only cluster.
+    JOB is a file events.jsonl or its folder, or the name of a cluster or of its job. The file contains all events,
+    whereas the reports of a job carry a history of limited length. The default is the only registered cluster.
     """
     with errors_on_one_line():
         if png is not None:
             require(("resvg_py",))
         with waiting("reading the job"):
-            story, audit = _story_of(job)
+            story, audit_result = _story_of(job)
         from dyntrain.training.report.source import as_data, summary, write_page, write_picture
 
         to_stderr = output == "json"  # stdout has the JSON object alone
         if to_stderr:
-            click.echo(json.dumps(as_data(story, audit)))
+            click.echo(json.dumps(as_data(story, audit_result)))
         else:
-            click.echo(printable_lines(summary(story, audit, with_changes=output == "wide")))
+            click.echo(printable_lines(summary(story, audit_result, with_changes=output == "wide")))
         if html is not None:
-            with _writing(html):
-                write_page(html, story, audit)
+            with _write_errors_as_give_up(html):
+                write_page(html, story, audit_result)
             click.echo(f"page: {html}", err=to_stderr)
         if png is not None:
-            with _writing(png):
+            with _write_errors_as_give_up(png):
                 write_picture(png, story)
             click.echo(f"picture: {png}", err=to_stderr)
 
 
 @contextmanager
-def _writing(file: Path) -> Iterator[None]:
+def _write_errors_as_give_up(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
@@ -23,10 +23,12 @@ from dyntrain.controller.cli.text.words import moment, printable, printable_line
 if TYPE_CHECKING:
     from dyntrain.controller.contract.stage import Stage
 
-LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # `dyntrain local up` prints a shell command that sets this variable
-WATCH_SECONDS = 1.0
-Clusters = list[dict[str, Any]]
-COLOUR = click.option(
+LOCAL_DIRECTORY_VARIABLE = (
+    "DYNTRAIN_LOCAL_DIRECTORY"  # `dyntrain local up` prints a shell command that sets this variable
+)
+WATCH_SECONDS = 1.0  # between two reads with --watch
+ClusterSummaries = list[dict[str, Any]]
+COLOUR_OPTION = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
@@ -47,58 +49,68 @@ COLOUR = click.option(
     "all there are",
 )
 @click.option("--gone", is_flag=True, help="Also list terminated nodes.")
-@COLOUR
-def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:
+@COLOUR_OPTION
+def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:  # `dyntrain status`
     """Show each cluster's nodes with status and reason, and its job with progress, loss and samples/s."""
     with errors_on_one_line():
         with waiting("reading the clusters"):
             stage = stage_of_command()
-            ports, registry, elastic = connect(stage)
+            ports, registry, elastic_tag = connect_to_stage(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
             from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 
-            invalid: dict[str, str] = {}
+            policy_problems: dict[str, str] = {}
 
-            doubt = _unverified(stage)
+            unverified_reason = _unverified_reason(stage)
 
-            def read() -> Clusters:
-                names = [cluster] if cluster else sorted(registry.all())
-                invalid.clear()
-                invalid.update({} if cluster else registry.problems())
-                snapshots = (snapshot(ports, registry, name, elastic) for name in names)
-                return [{**summary(state, gone=gone), "unverified": doubt} for state in snapshots]
+            def read_summaries() -> ClusterSummaries:
+                cluster_names = [cluster] if cluster else sorted(registry.all())
+                policy_problems.clear()
+                policy_problems.update({} if cluster else registry.problems())
+                snapshots = (snapshot(ports, registry, name, elastic_tag) for name in cluster_names)
+                return [
+                    {**summary(cluster_snapshot, gone=gone), "unverified": unverified_reason}
+                    for cluster_snapshot in snapshots
+                ]
 
-            summaries = read()
-            if any(data["stays"] and data["stays"]["instances"] for data in summaries) and not watch:
-                price = _price()
-                summaries = [with_price(cluster_data, price) for cluster_data in summaries]
-        readings = chain([summaries], _repeated(read) if watch else ())
+            summaries = read_summaries()
+            if (
+                any(cluster_data["stays"] and cluster_data["stays"]["instances"] for cluster_data in summaries)
+                and not watch
+            ):
+                price_of = _price_lookup()
+                summaries = [with_price(cluster_data, price_of) for cluster_data in summaries]
+        summaries_by_read = chain([summaries], _read_repeatedly(read_summaries) if watch else ())
         if output == "json":
-            for reading in readings:
-                click.echo(json.dumps({"clusters": reading, "invalid": invalid}))
+            for cluster_summaries in summaries_by_read:
+                click.echo(json.dumps({"clusters": cluster_summaries, "invalid": policy_problems}))
             return
 
-        def page(clusters: Clusters) -> str:
+        def status_page(clusters: ClusterSummaries) -> str:
             from dyntrain.controller.cli.text.status import cluster_lines
 
-            now, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
+            shown_at, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
             width = None if wide else width_of_terminal()
-            colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
-            texts = [
-                "\n".join(cluster_lines(cluster_data, now, width, wide=wide, colour=colour, log_of=log_of))
+            colour, log_of = is_coloured(color), _logs_of_an_embedded_cloud()
+            cluster_texts = [
+                "\n".join(cluster_lines(cluster_data, shown_at, width, wide=wide, colour=colour, log_of=log_of))
                 for cluster_data in clusters
             ]
-            texts += [printable(unmanaged_message(name, problem)) for name, problem in sorted(invalid.items())]
-            return "\n\n".join(texts) or "no cluster is registered"
+            cluster_texts += [
+                printable(unmanaged_message(name, problem)) for name, problem in sorted(policy_problems.items())
+            ]
+            return "\n\n".join(cluster_texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():
-            _live_status(map(page, readings))
+            _live_status(map(status_page, summaries_by_read))
         else:
-            _plain_status(map(page, readings))
+            _plain_status(map(status_page, summaries_by_read))
 
 
-def _unverified(stage: Stage) -> str:
-    """Why the controller accepts reports without a check of the node's identity; "" with checks, or if unknown."""
+def _unverified_reason(stage: Stage) -> str:
+    """The reason why the controller accepts reports without verifying the sender's identity. "" if it verifies the
+    identity, or if that is unknown.
+    """
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified_cause
 
@@ -108,34 +120,36 @@ def _unverified(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """A function that says where a worker's log is in an embedded cloud; None without DYNTRAIN_LOCAL_DIRECTORY."""
-    directory = os.environ.get(LOCAL_DIRECTORY)
+    """A function that returns the place of a worker's log in an embedded cloud. None if DYNTRAIN_LOCAL_DIRECTORY is not
+    set.
+    """
+    directory = os.environ.get(LOCAL_DIRECTORY_VARIABLE)
     if not directory:
         return None
     from dyntrain.controller.cli.answers.log_sources import files_of
 
     def log_place(instance: str) -> str:
-        machine = Path(directory) / "machines" / instance
-        logs = files_of(machine, "worker") if instance else []
-        return f"its log: {logs[0] if logs else f'`dyntrain logs` reads it, in {directory}'}"
+        machine_folder = Path(directory) / "machines" / instance
+        log_files = files_of(machine_folder, "worker") if instance else []
+        return f"its log: {log_files[0] if log_files else f'`dyntrain log_files` reads it, in {directory}'}"
 
     return log_place
 
 
-def _price() -> Callable[[str, str], float | None]:
+def _price_lookup() -> Callable[[str, str], float | None]:
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.submission import AwsLauncher
 
     return AwsLauncher(Clients(attempts=2)).price_in
 
 
-def _repeated(read: Callable[[], Clusters]) -> Iterator[Clusters]:
+def _read_repeatedly(read: Callable[[], ClusterSummaries]) -> Iterator[ClusterSummaries]:
     while True:
         time.sleep(WATCH_SECONDS)
         yield read()
 
 
-def coloured(choice: str) -> bool:
+def is_coloured(choice: str) -> bool:
     if choice == "auto":
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return choice == "always"
@@ -148,20 +162,22 @@ def explain(instance: str, output: str) -> None:
     """Explain an instance's status by its reason and by every stored fact."""
     with calling_aws(f"reading what is known of {instance}"):
         check_instance_ids([instance])
-        ports, registry, elastic = connect()
+        ports, registry, elastic_tag = connect_to_stage()
         from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
 
         cluster = cluster_of_instance(ports, registry, instance)
-        answer = explanation(snapshot(ports, registry, cluster, elastic), instance)
-    click.echo(json.dumps(answer) if output == "json" else _explanation_text(answer, wide=output == "wide"))
+        explanation_data = explanation(snapshot(ports, registry, cluster, elastic_tag), instance)
+    click.echo(
+        json.dumps(explanation_data) if output == "json" else _explanation_text(explanation_data, wide=output == "wide")
+    )
 
 
 def _plain_status(pages: Iterable[str]) -> None:
     last_page = None
-    for text in pages:
-        if text != last_page:
-            click.echo(text, color=True)
-        last_page = text
+    for page in pages:
+        if page != last_page:
+            click.echo(page, color=True)
+        last_page = page
 
 
 def _live_status(pages: Iterable[str]) -> None:
@@ -169,31 +185,34 @@ def _live_status(pages: Iterable[str]) -> None:
     from rich.text import Text
 
     with Live(auto_refresh=False) as live:
-        for text in pages:
-            live.update(Text.from_ansi(text), refresh=True)
+        for page in pages:
+            live.update(Text.from_ansi(page), refresh=True)
 
 
-def _explanation_text(answer: dict[str, Any], *, wide: bool = False) -> str:
+def _explanation_text(explanation_data: dict[str, Any], *, wide: bool = False) -> str:
     lines = [
-        f"{answer['instance']} of {answer['cluster']}: {answer['status']}",
-        f"  reason: {answer['reason']}, {answer['sentence']}",
+        f"{explanation_data['instance']} of {explanation_data['cluster']}: {explanation_data['status']}",
+        f"  reason: {explanation_data['reason']}, {explanation_data['sentence']}",
     ]
-    if answer["detail"]:
-        lines += ["  detail:", *(f"    {line}" for line in answer["detail"].splitlines())]
-    lines.append(f"  since: {moment(answer['since'])}")
-    lines.append(f"  what would change it: {answer['would_change']}")
-    if answer["next_change"] is not None:
-        lines.append(f"  may change by itself at: {moment(answer['next_change'])}")
-    if answer["pending_actions"]:
-        lines.append(f"  to be done: {', '.join(answer['pending_actions'])}")
-    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in answer["effective"].items())]
+    if explanation_data["detail"]:
+        lines += ["  detail:", *(f"    {line}" for line in explanation_data["detail"].splitlines())]
+    lines.append(f"  since: {moment(explanation_data['since'])}")
+    lines.append(f"  what would change it: {explanation_data['would_change']}")
+    if explanation_data["next_change"] is not None:
+        lines.append(f"  may change by itself at: {moment(explanation_data['next_change'])}")
+    if explanation_data["pending_actions"]:
+        lines.append(f"  to be done: {', '.join(explanation_data['pending_actions'])}")
+    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in explanation_data["effective"].items())]
     lines.append("  what is known, and from where:")
     lines += [
         f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]"
-        for origin in answer["origins"]
+        for origin in explanation_data["origins"]
     ]
-    if answer["passed_over"]:
-        lines += ["  passed over:", *(f"    {line}" for line in answer["passed_over"])]
+    if explanation_data["passed_over"]:
+        lines += ["  passed over:", *(f"    {line}" for line in explanation_data["passed_over"])]
     if wide:
-        lines += ["  as it is stored:", *(f"    {name}: {json.dumps(fact)}" for name, fact in answer["facts"].items())]
+        lines += [
+            "  as it is stored:",
+            *(f"    {name}: {json.dumps(fact)}" for name, fact in explanation_data["facts"].items()),
+        ]
     return printable_lines("\n".join(lines))

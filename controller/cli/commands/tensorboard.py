@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.shell.board_news import News, news_of
+from dyntrain.controller.cli.shell.board_news import JobNews, news_of
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.waiting import follow, waiting
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dyntrain.training.report.board import Entry
     from dyntrain.training.report.board_files import BoardFiles
 
-END_SECONDS = 5.0
-UPLOAD_SECONDS = 15.0  # between uploads, each of a whole file
+STOP_SECONDS = 5.0  # TensorBoard is killed so long after the signal to end
+UPLOAD_SECONDS = 15.0  # between two uploads of the files to S3
 
 
 @click.command(
@@ -54,56 +54,60 @@ UPLOAD_SECONDS = 15.0  # between uploads, each of a whole file
 def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve: bool, following: bool) -> None:
     """Show metrics, samples/s, workers, pauses and changes over the job's steps in TensorBoard.
 
-    JOB is an events.jsonl or its folder, or the name of a cluster or of its job, whose reports carry a history of
-    limited length. Steps that were trained again are shown once. The command needs the extra `tensorboard`.
+    JOB is a file events.jsonl or its folder, or the name of a cluster or of its job, whose reports carry a history of
+    limited length. Steps that were trained twice are shown once. The command needs dyntrain's extra `tensorboard`.
     """
-    with errors_on_one_line(), ExitStack() as stack:
+    with errors_on_one_line(), ExitStack() as exit_stack:
         require(("tensorboard",))
         if not serve and logdir is None:
-            raise GiveUp("--no-serve needs --logdir, the folder for the files")
+            raise GiveUp("the option --no-serve needs --logdir, the folder for TensorBoard's files")
         if logdir is not None and not logdir.startswith("s3://") and not_local_problem(logdir):
-            raise GiveUp(f"--logdir {logdir} is no folder and no s3://BUCKET/PREFIX")
+            raise GiveUp(f"--logdir {logdir} is neither a folder nor s3://BUCKET/PREFIX")
         with waiting("reading the job"):
             from dyntrain.controller.jobs.submission.code import source_of
 
-            news = news_of(job)
-            first = list(news.next())
-        in_s3 = source_of(logdir) if logdir is not None else None
-        if logdir is None or in_s3 is not None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyntrain-tensorboard-")))
+            job_news = news_of(job)
+            first_entries = list(job_news.next())
+        s3_place = source_of(logdir) if logdir is not None else None
+        if logdir is None or s3_place is not None:
+            board_folder = Path(exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="dyntrain-tensorboard-")))
         else:
-            folder = Path(logdir)
-        run = re.sub(r"[^\w.-]", "_", news.name)
+            board_folder = Path(logdir)
+        run_name = re.sub(r"[^\w.-]", "_", job_news.name)
         from dyntrain.training.report.board_files import BoardFiles
 
         try:
-            files = BoardFiles(folder / run)
+            board_files = BoardFiles(board_folder / run_name)
         except OSError as error:
-            raise GiveUp(f"{folder} cannot be written: {error.strerror or error}") from error
-        stack.callback(files.close)
-        writer = _BoardWriter(news, files, _bucket(*in_s3, run, folder / run) if in_s3 is not None else None)
-        writer.write(first)
+            raise GiveUp(f"{board_folder} cannot be written: {error.strerror or error}") from error
+        exit_stack.callback(board_files.close)
+        board_writer = _BoardWriter(
+            job_news,
+            board_files,
+            _board_bucket(*s3_place, run_name, board_folder / run_name) if s3_place is not None else None,
+        )
+        board_writer.write(first_entries)
         if serve or following:
-            for ending in (signal.SIGINT, signal.SIGTERM):  # also for background jobs, which ignore Ctrl-C
-                signal.signal(ending, signal.default_int_handler)
+            for end_signal in (signal.SIGINT, signal.SIGTERM):  # also for background jobs, which ignore Ctrl-C
+                signal.signal(end_signal, signal.default_int_handler)
         if serve:
-            writer.board = stack.enter_context(_tensorboard(folder, host, port))
+            board_writer.board = exit_stack.enter_context(_running_tensorboard(board_folder, host, port))
         if serve or following:
-            stack.callback(writer.finish)
+            exit_stack.callback(board_writer.finish)
             with suppress(_JobEnded):
-                follow(writer.go_on)
+                follow(board_writer.write_new_entries)
         if not serve:
-            click.echo(f"{writer.written} entries of {news.name} in {logdir}")
+            click.echo(f"{board_writer.written} entries of {job_news.name} in {logdir}")
 
 
 class _JobEnded(Exception):
-    """Raised when the job has ended, and everything is written."""
+    """Raised when the job has ended and all its entries are written."""
 
 
 class _BoardWriter:
-    """Write a job's entries to TensorBoard's files and upload the files to S3. A failed upload is repeated later."""
+    """Write a job's entries to TensorBoard's files, and upload these files to S3. A failed upload is repeated later."""
 
-    def __init__(self, news: News, files: BoardFiles, bucket: BoardBucket | None) -> None:
+    def __init__(self, news: JobNews, files: BoardFiles, bucket: BoardBucket | None) -> None:
         self._news, self._files, self._bucket = news, files, bucket
         self._uploaded = float("-inf")
         self.written = 0
@@ -116,7 +120,7 @@ class _BoardWriter:
             self.upload()
 
     def upload(self) -> None:
-        """Upload the files to S3, if a bucket is set. Raises ControllerError."""
+        """Upload TensorBoard's files to S3 if a bucket is set. Raises ControllerError for a failed upload."""
         if self._bucket is not None:
             self._bucket.sync()
             self._uploaded = time.monotonic()
@@ -126,7 +130,8 @@ class _BoardWriter:
         self.write(list(self._news.next()))
         self.upload()
 
-    def go_on(self) -> None:
+    def write_new_entries(self) -> None:
+        """Write the entries that are new since the last call. Raises _JobEnded, or GiveUp if TensorBoard has ended."""
         if self.board is None and self._news.over:
             raise _JobEnded
         if self.board is not None and self.board.poll() is not None:
@@ -134,32 +139,42 @@ class _BoardWriter:
         self.write(list(self._news.next()))
 
 
-def _bucket(bucket: str, prefix: str, run: str, folder: Path) -> BoardBucket:
+def _board_bucket(bucket: str, prefix: str, run: str, folder: Path) -> BoardBucket:
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.board_bucket import BoardBucket
     from dyntrain.training.report.board_files import SUFFIX
 
     if not bucket:
-        raise GiveUp(f"--logdir s3:///{prefix} names no bucket: s3://BUCKET/PREFIX")
+        raise GiveUp(f"--logdir s3:///{prefix} names no bucket: give s3://BUCKET/PREFIX")
     return BoardBucket(Clients(attempts=2), bucket, f"{prefix.rstrip('/')}/{run}", folder, SUFFIX)
 
 
 @contextmanager
-def _tensorboard(folder: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run TensorBoard in a process of its own; TensorBoard prints its address or its errors."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
+def _running_tensorboard(folder: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run TensorBoard in a child process, which prints its address or its errors."""
+    tensorboard_command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(folder),
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
     before_exec: Callable[[], None] | None = None
     if sys.platform == "linux":  # on other systems TensorBoard may outlive a killed command
         from dyntrain.training.host.exec_child import die_with_parent
 
         before_exec = partial(die_with_parent, os.getpid())
-    process = subprocess.Popen(command, preexec_fn=before_exec, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(tensorboard_command, preexec_fn=before_exec, stdin=subprocess.DEVNULL)
     try:
         yield process
     finally:
         process.terminate()
         try:
-            process.wait(END_SECONDS)
+            process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

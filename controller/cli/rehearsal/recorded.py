@@ -1,6 +1,6 @@
 """Read recorded events from files with one JSON value, a JSON list, or several JSON values (JSON lines).
 
-Other content becomes a record with a problem and raises no error.
+Content that is no event becomes a record with a problem, and raises no error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.incoming.payloads import Time
 from pydantic import TypeAdapter, ValidationError
 
-_TIME: TypeAdapter[float] = TypeAdapter(Time)
+_TIME_TYPE: TypeAdapter[float] = TypeAdapter(Time)
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
@@ -26,41 +26,41 @@ class Unreadable(GiveUp):
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a file. `event` None: `problem` says why the record is no event."""
+    """A record in a file: either an event or a problem."""
 
-    file: str
+    file: str  # name of the file
     event: Mapping[str, Any] | None
-    problem: str = ""
+    problem: str = ""  # the reason why the record is no event
 
     @property
     def time(self) -> float | None:
-        """The time in the event; None without a valid time."""
+        """The time of the event, or None if the record contains no valid time."""
         try:
-            return _TIME.validate_python((self.event or {})["time"])
+            return _TIME_TYPE.validate_python((self.event or {})["time"])
         except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
             return None
 
 
 def files_of(paths: Iterable[str]) -> list[Path]:
-    """The files among `paths`, and all files below folders among `paths`, without hidden files. Raises Unreadable."""
-    files: list[Path] = []
-    for name in paths:
-        path = Path(name)
+    """The files among `paths`, and all files below folders among `paths` except hidden files. Raises Unreadable."""
+    found_files: list[Path] = []
+    for path_text in paths:
+        path = Path(path_text)
         try:
             if path.is_dir():
-                files += sorted(
-                    entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry.relative_to(path))
+                found_files += sorted(
+                    file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path))
                 )
             else:
                 path.open("rb").close()
-                files.append(path)
+                found_files.append(path)
         except OSError as error:
-            raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
-    return files
+            raise Unreadable(f"{path_text} cannot be read: {error.strerror or error}") from error
+    return found_files
 
 
 def text_of(file: Path) -> str:
-    """The file's text in UTF-8. Raises Unreadable, also for content that is no text."""
+    """The text of a UTF-8 file. Raises Unreadable for a file that cannot be read or is no UTF-8 text."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -70,39 +70,39 @@ def text_of(file: Path) -> str:
 
 
 def records_of(file: Path) -> Iterator[Record]:
-    """The records of the file. Raises Unreadable."""
-    name = str(file)
+    """The records in the file. Raises Unreadable for a file that cannot be read."""
+    file_name = str(file)
     try:
-        data = file.read_bytes()
+        file_bytes = file.read_bytes()
     except OSError as error:
-        raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
+        raise Unreadable(f"{file_name} cannot be read: {error.strerror or error}") from error
     try:
-        text = data.decode("utf-8-sig")
+        file_text = file_bytes.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        yield Record(name, None, f"not JSON: {error.reason} at byte {error.start}")
+        yield Record(file_name, None, f"not JSON: {error.reason} at byte {error.start}")
         return
-    values, problem = _parsed(text)
+    values, problem = _parsed_values(file_text)
     if problem:
-        values, problem = _concatenated_values(text) or (values, problem)
+        values, problem = _concatenated_values(file_text) or (values, problem)
     if not problem:
         for value in values:
-            yield from _records(name, value)
+            yield from _records_in_value(file_name, value)
         return
     # not splitlines(): JSON strings may contain other line separators
-    lines = [line for line in text.split("\n") if line.strip()]
-    parsed = [_parsed(line) for line in lines]
-    if len(lines) < 2 or all(line_problem for _, line_problem in parsed):
-        yield Record(name, None, problem)
+    json_lines = [line for line in file_text.split("\n") if line.strip()]
+    parsed_lines = [_parsed_values(json_line) for json_line in json_lines]
+    if len(json_lines) < 2 or all(line_problem for _, line_problem in parsed_lines):
+        yield Record(file_name, None, problem)
         return
-    for number, (items, line_problem) in enumerate(parsed, 1):
+    for line_number, (line_values, line_problem) in enumerate(parsed_lines, 1):
         if line_problem:
-            yield Record(name, None, f"line {number}: {line_problem}")
-        for value in items:
-            yield from _records(name, value)
+            yield Record(file_name, None, f"line {line_number}: {line_problem}")
+        for value in line_values:
+            yield from _records_in_value(file_name, value)
 
 
-def _parsed(text: str) -> tuple[list[Any], str]:
-    """The JSON values in the text, and the problem or "". The elements of a JSON list count as values."""
+def _parsed_values(text: str) -> tuple[list[Any], str]:
+    """The JSON values in the text, and the problem or "". Each element of a JSON list counts as a value."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -111,60 +111,62 @@ def _parsed(text: str) -> tuple[list[Any], str]:
 
 
 def _concatenated_values(text: str) -> tuple[list[Any], str] | None:
-    """The values of a text with several JSON values, as `jq` and `aws` print; None for a text with other content
-    between the values.
+    """The values of a text that consists of several JSON values in a row, as `jq` and `aws` print them. None for any
+    other text.
     """
-    decoder, values, start = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
+    decoder, values, position = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
     try:
-        while start < len(text):
-            value, end = decoder.raw_decode(text, start)
+        while position < len(text):
+            value, end_position = decoder.raw_decode(text, position)
             values += value if isinstance(value, list) else [value]
-            start = _after_blanks(text, end)
+            position = _after_blanks(text, end_position)
     except (ValueError, RecursionError):
         return None
     return (values, "") if values else None
 
 
 def _after_blanks(text: str, start: int) -> int:
-    match = _BLANKS.match(text, start)
-    return match.end() if match is not None else start
+    blanks_match = _BLANKS.match(text, start)
+    return blanks_match.end() if blanks_match is not None else start
 
 
-def _records(name: str, value: Any) -> Iterator[Record]:
-    """The records in one JSON value. Events are unpacked from answers of `aws sqs receive-message`, from messages, and
-    from Lambda's records for a failure destination, whose `requestPayload` is the event.
+def _records_in_value(name: str, value: Any) -> Iterator[Record]:
+    """The records in one JSON value. Events are unpacked from answers of `aws sqs receive-message`, from SQS messages,
+    and from Lambda's records for a failure destination, whose `requestPayload` is the event.
     """
     if isinstance(value, dict) and isinstance(value.get("Messages"), list):
         for message in value["Messages"]:
-            yield from _records(name, message)
+            yield from _records_in_value(name, message)
         return
-    body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
-    if isinstance(body, str) and "detail-type" not in value:
-        values, problem = _parsed(body)
+    message_body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
+    if isinstance(message_body, str) and "detail-type" not in value:
+        values, problem = _parsed_values(message_body)
         for event in values:
-            yield from _records(name, event)
+            yield from _records_in_value(name, event)
         if problem:
             yield Record(name, None, f"the body of a message is {problem}")
         return
     if isinstance(value, dict) and "requestContext" in value and isinstance(value.get("requestPayload"), dict):
-        yield from _records(name, value["requestPayload"])
+        yield from _records_in_value(name, value["requestPayload"])
         return
-    yield _record(name, value)
+    yield _record_of_value(name, value)
 
 
-def _record(name: str, value: Any) -> Record:
+def _record_of_value(name: str, value: Any) -> Record:
     if isinstance(value, dict) and "DDBStreamBatchInfo" in value:
         return Record(name, None, "no event: a failed batch of the table's stream; the next resync handles its changes")
     if not isinstance(value, dict):
         return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
-    kind = value.get("detail-type", value.get("detail_type"))  # AWS's documentation uses both spellings
+    detail_type = value.get("detail-type", value.get("detail_type"))  # AWS's documentation uses both spellings
     missing_keys = [
-        key for key, field in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(field, str)
+        key
+        for key, field_value in (("source", value.get("source")), ("detail-type", detail_type))
+        if not isinstance(field_value, str)
     ]
     if missing_keys:
         return Record(name, None, f"no event: {' and '.join(missing_keys)} missing")
     return Record(name, value)
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _is_hidden(path: Path) -> bool:
+    return any(path_part.startswith(".") for path_part in path.parts)

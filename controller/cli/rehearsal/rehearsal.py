@@ -1,7 +1,7 @@
 """Replay recorded events through the controller's rules, intake and converge in memory, and return the reaction.
 
-All events are taken in first; then converge runs until the table's stream is empty. The result must not depend on the
-order of the events, which `--shuffle` checks by permutations.
+First all events are stored as facts. Then converge runs until the table's stream is empty. The result must not depend
+on the order of the events, which `--shuffle` checks by permutations.
 """
 
 from __future__ import annotations
@@ -24,25 +24,19 @@ from dyntrain.controller.loops.converge import converge, found_groups
 from dyntrain.controller.loops.intake import take_in
 from dyntrain.controller.loops.registry import Registry
 
-Matcher = Callable[[Mapping[str, Any]], list[str]]
+Matcher = Callable[[Mapping[str, Any]], list[str]]  # a function from an event to the names of its handlers
 
-MAX_PASSES = 20  # of converge
+MAX_CONVERGE_PASSES = 20
 # if several handlers take an event in, the first outcome in this order is shown
-_OUTCOME_ORDER = (
-    "applied",
-    "stale",
-    "quarantined",
-    "unchanged",
-    "ignored",
-)
+_OUTCOME_ORDER = ("applied", "stale", "quarantined", "unchanged", "ignored")
 
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """The result of a replay. `events`: outcomes in the order of the records; `summary`: the state afterwards."""
+    """The result of a replay of recorded events."""
 
-    events: list[dict[str, Any]]
-    summary: dict[str, Any]
+    events: list[dict[str, Any]]  # the outcome of each event, in the order of the records
+    summary: dict[str, Any]  # the cluster's state after the replay
 
     @property
     def outcome(self) -> tuple[dict[str, str], list[str]]:
@@ -57,18 +51,18 @@ def replay(
 ) -> ReplayResult:
     memory = Memory(policy, elastic, now)
     ports = memory.ports()
-    events = [_take_in(record, matching, memory, elastic) for record in records]
+    event_rows = [_take_in_record(record, matching, memory, elastic) for record in records]
     _recall_target(memory)
     registry = Registry(ports.parameters, ports.clock)
     actions: list[Action] = []
-    wake = memory.take_wake(tick=True)
-    for _ in range(MAX_PASSES):
-        if wake is None:
+    stream_changes = memory.take_wake(tick=True)
+    for _ in range(MAX_CONVERGE_PASSES):
+        if stream_changes is None:
             break
-        for decision in converge(ports, registry, wake, elastic):
+        for decision in converge(ports, registry, stream_changes, elastic):
             actions += decision.actions
-        wake = memory.take_wake()
-    return ReplayResult(events, _summary(memory, registry, actions))
+        stream_changes = memory.take_wake()
+    return ReplayResult(event_rows, _summary(memory, registry, actions))
 
 
 def differing_permutations(
@@ -80,20 +74,22 @@ def differing_permutations(
     seed: int,
     times: int,
 ) -> list[int]:
-    """Numbers of the permutations (with duplicates) that lead to other statuses or members than the recorded order."""
-    expected = replay(records, matching, policy, elastic, now).outcome
-    generator = random.Random(seed)
-    numbers = []
-    for number in range(times):
-        shuffled = [*records, *(record for record in records if generator.random() < 0.5)]
-        generator.shuffle(shuffled)
-        if replay(shuffled, matching, policy, elastic, now).outcome != expected:
-            numbers.append(number)
-    return numbers
+    """The numbers of the permutations, with duplicates of events, that end with statuses or members which differ from
+    the result of the recorded order.
+    """
+    expected_outcome = replay(records, matching, policy, elastic, now).outcome
+    random_generator = random.Random(seed)
+    differing_numbers = []
+    for permutation_number in range(times):
+        shuffled_records = [*records, *(record for record in records if random_generator.random() < 0.5)]
+        random_generator.shuffle(shuffled_records)
+        if replay(shuffled_records, matching, policy, elastic, now).outcome != expected_outcome:
+            differing_numbers.append(permutation_number)
+    return differing_numbers
 
 
-def _take_in(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
-    line: dict[str, Any] = {
+def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
+    event_row: dict[str, Any] = {
         "file": record.file,
         "matched": [],
         "outcome": "quarantined",
@@ -101,80 +97,94 @@ def _take_in(record: Record, matching: Matcher, memory: Memory, elastic: Elastic
         "instance": "",
     }
     if record.event is None:
-        return line
-    line["instance"] = _instance_in(record.event)
-    line["matched"] = matching(record.event)
-    if not line["matched"]:
-        return {**line, "outcome": "ignored", "reason": "no rule matches the event"}
-    outcomes = []
-    for _handler in line["matched"]:
+        return event_row
+    event_row["instance"] = _instance_in(record.event)
+    event_row["matched"] = matching(record.event)
+    if not event_row["matched"]:
+        return {**event_row, "outcome": "ignored", "reason": "no rule matches the event"}
+    intake_outcomes = []
+    for _handler in event_row["matched"]:
         try:
-            outcomes.append(take_in(memory.ports(), record.event, elastic))
+            intake_outcomes.append(take_in(memory.ports(), record.event, elastic))
         except ControllerError as error:
-            return {**line, "reason": str(error)}
-    first_outcome = min(outcomes, key=lambda outcome: _OUTCOME_ORDER.index(outcome.kind))
+            return {**event_row, "reason": str(error)}
+    first_outcome = min(intake_outcomes, key=lambda outcome: _OUTCOME_ORDER.index(outcome.kind))
     return {
-        **line,
+        **event_row,
         "outcome": first_outcome.kind,
         "reason": first_outcome.reason,
-        "instance": first_outcome.instance or line["instance"],
+        "instance": first_outcome.instance or event_row["instance"],
     }
 
 
 def _instance_in(event: Mapping[str, Any]) -> str:
-    """The instance id in the event's payload, or ""."""
-    detail = event.get("detail")
-    if isinstance(detail, dict):
+    """The instance id in the event's payload, or "" without an id."""
+    event_detail = event.get("detail")
+    if isinstance(event_detail, dict):
         for key in ("instance-id", "instance_id", "EC2InstanceId"):
-            if isinstance(detail.get(key), str) and detail[key]:
-                return str(detail[key])
-    resources = event.get("resources")
-    arns = (
-        [name for name in resources if isinstance(name, str) and "instance/" in name]
-        if isinstance(resources, list)
+            if isinstance(event_detail.get(key), str) and event_detail[key]:
+                return str(event_detail[key])
+    resource_names = event.get("resources")
+    instance_arns = (
+        [
+            resource_name
+            for resource_name in resource_names
+            if isinstance(resource_name, str) and "instance/" in resource_name
+        ]
+        if isinstance(resource_names, list)
         else []
     )
-    return arns[0].rpartition("instance/")[2] if arns else ""
+    return instance_arns[0].rpartition("instance/")[2] if instance_arns else ""
 
 
 def _recall_target(memory: Memory) -> None:
-    """Restore the target from the job's last report, so that the decisions know the current members."""
+    """Restore the target membership from the job's last report, so that decisions know the current members."""
     cluster = memory.policy.cluster
     ports = memory.ports()
     job_facts, _version = ports.jobs.get(cluster)
     if job_facts is None or not job_facts.report.members:
         return
-    members = tuple(member.instance_id for member in job_facts.report.members)
-    stored = ports.clusters.get(cluster)
+    member_ids = tuple(member.instance_id for member in job_facts.report.members)
+    stored_membership = ports.clusters.get(cluster)
     ports.clusters.put(
-        cluster, replace(stored, membership=Membership(revision=job_facts.report.revision, members=members))
+        cluster,
+        replace(stored_membership, membership=Membership(revision=job_facts.report.revision, members=member_ids)),
     )
 
 
 def _summary(memory: Memory, registry: Registry, actions: Sequence[Action]) -> dict[str, Any]:
     ports, cluster = memory.ports(), memory.policy.cluster
-    stored = ports.clusters.get(cluster)
-    facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    stored_membership = ports.clusters.get(cluster)
+    node_facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
     rules = Rules(memory.policy, memory.elastic, found_groups(ports, registry, cluster))
-    decision = decide(facts, stored.membership, ports.jobs.get(cluster)[0], rules, memory.now, stored.published)
-    nodes = {
+    decision = decide(
+        node_facts,
+        stored_membership.membership,
+        ports.jobs.get(cluster)[0],
+        rules,
+        memory.now,
+        stored_membership.published,
+    )
+    node_rows = {
         node.view.instance: {"status": node.standing.status, "reason": str(node.standing.reason)}
         for node in decision.nodes
     }
     membership = decision.membership
     return {
-        "nodes": dict(sorted(nodes.items())),
+        "nodes": dict(sorted(node_rows.items())),
         "target": {"revision": membership.revision, "members": list(membership.members)},
-        "actions": [_action(action) for action in actions],
+        "actions": [_action_data(action) for action in actions],
     }
 
 
-def _action(action: Action) -> dict[str, Any]:
+def _action_data(action: Action) -> dict[str, Any]:
     if isinstance(action, PublishTarget):
         return {
             "action": "PublishTarget",
             "revision": action.membership.revision,
             "members": list(action.membership.members),
         }
-    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(action).items()}
-    return {"action": type(action).__name__, **fields}
+    action_fields = {
+        field: list(value) if isinstance(value, tuple) else value for field, value in asdict(action).items()
+    }
+    return {"action": type(action).__name__, **action_fields}

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 15.0  # between two reads of a job's report from AWS
 
 
-class News(Protocol):
-    """A source of entries for TensorBoard. `over`: the job's end was among the entries returned."""
+class JobNews(Protocol):  # a source of new entries
+    """A source of a job's entries for TensorBoard."""
 
-    name: str
-    over: bool
+    name: str  # of the job
+    over: bool  # the job's end was among the entries returned so far
 
     def next(self) -> Iterable[Entry]:
-        """New entries since the last call. Raises GiveUp and RetryLater."""
+        """The entries that are new since the last call. Raises GiveUp and RetryLater."""
         ...
 
 
-def news_of(job: str | None) -> News:
-    """The source for a job, named by its events file or folder, its name or its cluster; None: the only job."""
+def news_of(job: str | None) -> JobNews:
+    """The source of a job's entries. `job` is its events file, folder, name or cluster, or None for the only job."""
     return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
 
 
@@ -63,5 +63,5 @@ class _FromReports:
         self.over = report.state in ("finished", "failed")
         if report.history is None:
             return ()
-        last_time, self._last_time = self._last_time, max(self._last_time, latest_time(report.history))
-        return list(entries_of_history(report.history, last_time))
+        previous_time, self._last_time = self._last_time, max(self._last_time, latest_time(report.history))
+        return list(entries_of_history(report.history, previous_time))

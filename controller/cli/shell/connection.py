@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.contract.stage import Stage
 
 
-def connect(stage: Stage | None = None) -> Connection:
+def connect_to_stage(stage: Stage | None = None) -> Connection:
     """Connect to `stage`, by default to the stage of the current command."""
     from dyntrain.controller.adapters.on_aws import aws_ports
     from dyntrain.controller.cli.answers.connection import Connection
@@ -24,7 +24,7 @@ def connect(stage: Stage | None = None) -> Connection:
 
 
 def stage_of_command() -> Stage:
-    """The stage named by --stage or DYNTRAIN_STAGE, else the only deployed stage. With DYNTRAIN_TABLE no stage is
+    """The stage named by --stage or DYNTRAIN_STAGE, else the only deployed stage. If DYNTRAIN_TABLE is set, no stage is
     looked up in AWS.
     """
     from dyntrain.controller.adapters.aws import Clients
@@ -33,8 +33,8 @@ def stage_of_command() -> Stage:
     from dyntrain.controller.contract.stage import Stage, chosen_stage
 
     settings = Settings.of(os.environ)
-    context = click.get_current_context(silent=True)
-    stage_name = context.find_root().params.get("stage") if context is not None else None
+    click_context = click.get_current_context(silent=True)
+    stage_name = click_context.find_root().params.get("stage") if click_context is not None else None
     if settings.table is not None:
         return Stage(stage_name or settings.stage, settings.table, settings.elastic)
     return chosen_stage(SsmParameters(Clients(attempts=2)).stages(), stage_name or settings.stage)

@@ -1,4 +1,4 @@
-"""Print a command's errors as one line each."""
+"""Print each error of a command as one line."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def on_one_line(error: Exception) -> str:
 
 
 def _region_problem() -> str:
-    """The message for a region that does not exist; "" for a valid region, and with AWS_ENDPOINT_URL set."""
+    """The message that the configured AWS region does not exist. "" for a valid region and with AWS_ENDPOINT_URL."""
     if os.environ.get("AWS_ENDPOINT_URL"):
         return ""
     from botocore.session import Session
 
-    session = Session()
-    region = str(session.get_config_variable("region") or "")
-    regions = [
-        name
-        for partition in session.get_available_partitions()
-        for name in session.get_available_regions("ec2", partition_name=partition)
+    botocore_session = Session()
+    region = str(botocore_session.get_config_variable("region") or "")
+    region_names = [
+        region_name
+        for partition in botocore_session.get_available_partitions()
+        for region_name in botocore_session.get_available_regions("ec2", partition_name=partition)
     ]
-    return unknown_region_message(region, regions)
+    return unknown_region_message(region, region_names)
 
 
 def unknown_region_message(region: str, known: Collection[str]) -> str:
-    """The message for an unknown region; "" for a known one."""
+    """The message that the AWS region is unknown, or "" for a region in `known`."""
     if region in known:
         return ""
-    similar = get_close_matches(region, known, n=1)
-    suggestion = f"; is {similar[0]} meant?" if similar else ""
+    similar_regions = get_close_matches(region, known, n=1)
+    suggestion = f"; is {similar_regions[0]} meant?" if similar_regions else ""
     return f"there is no AWS region {region!r}, or it is newer than this installation of botocore{suggestion}"

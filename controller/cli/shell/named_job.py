@@ -1,4 +1,4 @@
-"""Find the job that a person names by a file or by the job's or its cluster's name."""
+"""Find the job that a person names by its events file, by its name or by its cluster's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def is_file_name(job: str) -> bool:
-    """Whether `job` names a file, and not a cluster or a job."""
+    """Whether the text `job` is the path of a file, and not the name of a cluster or a job."""
     file = Path(job)
     return file.exists() or file.suffix == ".jsonl" or len(file.parts) > 1
 
 
 @contextmanager
 def file_errors_as_give_up(file: Path) -> Iterator[None]:
-    """A context for reading a job's file. Errors become GiveUp with the file's name."""
+    """A context for reading a job's file, in which errors are raised as GiveUp with the file's name."""
     from dyntrain.training.records import Unreadable
 
     try:
@@ -34,16 +34,16 @@ def file_errors_as_give_up(file: Path) -> Iterator[None]:
 
 
 def latest_report(name: str | None) -> JobReport:
-    """The latest report of the job or cluster `name`, by default of the only job. Raises GiveUp for none or several."""
-    ports, registry, _ = connect()
-    clusters = sorted(registry.all())
-    reports = [facts.report for cluster in clusters if (facts := ports.jobs.get(cluster)[0]) is not None]
-    matching = [report for report in reports if name in (None, report.cluster, report.job)]
-    names = ", ".join(f"{report.cluster} ({report.job})" for report in reports) or "none"
-    if not matching:
+    """The latest report of the job or cluster `name`, or of the only job. Raises GiveUp unless just one job matches."""
+    ports, registry, _ = connect_to_stage()
+    cluster_names = sorted(registry.all())
+    job_reports = [facts.report for cluster in cluster_names if (facts := ports.jobs.get(cluster)[0]) is not None]
+    matching_reports = [report for report in job_reports if name in (None, report.cluster, report.job)]
+    known_names = ", ".join(f"{report.cluster} ({report.job})" for report in job_reports) or "none"
+    if not matching_reports:
         raise GiveUp(
-            f"no job {name!r} has reported (clusters and jobs: {names})" if name else "no job has reported yet"
+            f"no job {name!r} has reported (clusters and jobs: {known_names})" if name else "no job has reported yet"
         )
-    if len(matching) > 1:
-        raise GiveUp(f"several jobs have reported ({names}): name one of them")
-    return matching[0]
+    if len(matching_reports) > 1:
+        raise GiveUp(f"several jobs have reported ({known_names}): name one of them")
+    return matching_reports[0]

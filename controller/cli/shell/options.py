@@ -1,4 +1,4 @@
-"""Options that several commands have: the output format, the cluster, and `--dry-run`."""
+"""Options that several commands share: the output format, the cluster, and `--dry-run`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
-    """A decorator that adds `--output` and `--json`. The command gets the format as `output`."""
+    """A decorator that adds the options `--output` and `--json` to a command, which gets the format as `output`."""
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def run(*arguments: Any, output: str, as_json: bool, **other_options: Any) -> Any:
+        def run_command(*arguments: Any, output: str, as_json: bool, **other_options: Any) -> Any:
             return command(*arguments, output="json" if as_json else output, **other_options)
 
-        return cast("F", output_option(json_option(run)))
+        return cast("F", output_option(json_option(run_command)))
 
     json_option = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
     output_option = click.option(
@@ -37,20 +37,24 @@ def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
 
 
 def cluster_argument(command: F) -> F:
-    """A decorator that takes a cluster's name as the argument CLUSTER or as `--cluster`. The command gets `cluster`;
-    None means all registered clusters.
+    """A decorator by which a command accepts a cluster's name as the argument CLUSTER or as the option `--cluster`. The
+    command's parameter `cluster` is None for all registered clusters.
     """
 
     @wraps(command)
-    def run(*arguments: Any, cluster: str | None, named: str | None, **other_options: Any) -> Any:
+    def run_command(*arguments: Any, cluster: str | None, named: str | None, **other_options: Any) -> Any:
         if named is not None and cluster is not None:
-            raise click.UsageError(f"{named} and --cluster {cluster}: give one of them")
+            raise click.UsageError(f"{named} and --cluster {cluster} exclude each other: give one of them")
         return command(*arguments, cluster=named or cluster, **other_options)
 
-    option = click.option("--cluster", type=CLUSTER, help="The same as CLUSTER; default: all that are registered.")
-    return cast("F", click.argument("named", metavar="[CLUSTER]", required=False, type=CLUSTER)(option(run)))
+    cluster_option = click.option(
+        "--cluster", type=CLUSTER, help="The same as CLUSTER; default: all that are registered."
+    )
+    return cast(
+        "F", click.argument("named", metavar="[CLUSTER]", required=False, type=CLUSTER)(cluster_option(run_command))
+    )
 
 
 def width_of_terminal() -> int | None:
-    """The terminal's width in characters; None for a file or a pipe, where lines may have any length."""
+    """The terminal's width in characters, or None for output to a file or a pipe, where lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def say_where(object_name: str, clients: Clients | None = None) -> None:
-    """Print to stderr the account, region and profile, and `object_name`, which the command will change."""
+    """Print to stderr the AWS account, region and profile, and the name of the object that the command will change."""
     from dyntrain.controller.adapters.account import account_and_region
     from dyntrain.controller.adapters.aws import Clients
 

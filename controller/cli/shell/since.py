@@ -7,18 +7,20 @@ from datetime import UTC, datetime
 
 from dyntrain.controller.contract.errors import Misconfigured
 
-_SPAN = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
+_SECONDS_BY_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_since(since: str, now: float) -> float:
-    """The start time in seconds since the epoch. Raises Misconfigured for a text that is no duration and no time."""
-    span = _SPAN.match(since)
-    if span is not None:
-        return now - float(span[1]) * _SECONDS[span[2]]
+    """The start time that the text `since` means, in seconds since the epoch. Raises Misconfigured for any text but a
+    duration or a time.
+    """
+    duration = _DURATION.match(since)
+    if duration is not None:
+        return now - float(duration[1]) * _SECONDS_BY_UNIT[duration[2]]
     try:
-        moment = datetime.fromisoformat(since)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        start_time = datetime.fromisoformat(since)
+        return (start_time if start_time.tzinfo else start_time.replace(tzinfo=UTC)).timestamp()
     except ValueError as error:
         raise Misconfigured(
             f"--since {since!r} is neither a span such as 30m, 2h or 7d nor an ISO 8601 time"

@@ -19,7 +19,7 @@ COLUMNS = (
     Column("$/HOUR", 3),
     Column("COST", 0),
 )
-WITHOUT_DISCOUNTS = (
+PRICES_REMARK = (
     "Prices are today's, of Linux: on demand as listed, Spot as it is now. Discounts (Reserved Instances, Savings "
     "Plans), disks and traffic are in AWS's bill alone."
 )
@@ -28,15 +28,15 @@ WITHOUT_DISCOUNTS = (
 def as_text(
     title: str, start: float, costs: Bill, notes: Sequence[str], width: int | None, *, each: bool
 ) -> Iterator[str]:
-    """The bill's lines of text. `each`: each table row is for one instance."""
+    """The text lines of a bill for machine time. If `each` is true, each table row is about one instance."""
     yield f"{title} since {moment(start)}"
     if costs.lines:
-        column_indexes = [
+        shown_indexes = [
             index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")
         ]
-        rows = [_row(line) for line in costs.lines]
-        columns = [COLUMNS[index] for index in column_indexes]
-        yield from table(columns, [[printable(row[index]) for index in column_indexes] for row in rows], width)
+        table_rows = [_table_row(line) for line in costs.lines]
+        columns = [COLUMNS[index] for index in shown_indexes]
+        yield from table(columns, [[printable(row[index]) for index in shown_indexes] for row in table_rows], width)
     else:
         yield "nothing ran"
     yield _total_line(costs)
@@ -44,11 +44,11 @@ def as_text(
         yield f"! {printable(note)}"
 
 
-def money(dollars: float | None) -> str:
+def money_text(dollars: float | None) -> str:
     return "-" if dollars is None else f"${dollars:,.2f}"
 
 
-def _row(line: LineItem) -> list[str]:
+def _table_row(line: LineItem) -> list[str]:
     return [
         line.role,
         line.type,
@@ -58,18 +58,18 @@ def _row(line: LineItem) -> list[str]:
         str(line.running),
         f"{line.hours:,.2f}",
         "-" if line.price is None else f"${line.price:,.4f}",
-        money(line.cost),
+        money_text(line.cost),
     ]
 
 
 def _total_line(costs: Bill) -> str:
-    cost = f"{costs.hours:,.2f} instance-hours"
+    total_text = f"{costs.hours:,.2f} instance-hours"
     if costs.cost is not None:
-        unpriced = f" and {costs.unpriced:,.2f} hours of unknown price" if costs.unpriced else ""
-        cost += f", {money(costs.cost)}{unpriced}"
+        unpriced_text = f" and {costs.unpriced:,.2f} hours of unknown price" if costs.unpriced else ""
+        total_text += f", {money_text(costs.cost)}{unpriced_text}"
     elif costs.hours:
-        cost += " (no price is known: pricing:GetProducts may not be allowed)"
+        total_text += " (no price is known: pricing:GetProducts may not be allowed)"
     if not costs.running:
-        return f"{cost}; nothing runs now"
-    rate = f", {money(costs.hourly)} an hour" if costs.hourly is not None else ""
-    return f"{cost}; {costs.running} {'runs' if costs.running == 1 else 'run'} now{rate}"
+        return f"{total_text}; nothing runs now"
+    hourly_text = f", {money_text(costs.hourly)} an hour" if costs.hourly is not None else ""
+    return f"{total_text}; {costs.running} {'runs' if costs.running == 1 else 'run'} now{hourly_text}"

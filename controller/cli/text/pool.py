@@ -12,7 +12,7 @@ from dyntrain.controller.core.pool.stock import Entry
 
 def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
     """The data that `dyntrain pool plan --json` prints."""
-    pools = [
+    pool_data = [
         {
             "cluster": decision.pool.cluster,
             "current": decision.pool.current,
@@ -28,7 +28,7 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
             "reason": str(decision.reason),
             "sentence": decision.sentence,
             "dry_run": decision.pool.dry_run,
-            "lines": [{"amount": amount, "text": words} for amount, words in _size_steps(decision, inputs)],
+            "lines": [{"amount": amount, "text": meaning} for amount, meaning in _size_steps(decision, inputs)],
         }
         for decision in plan.decisions
         if cluster in (None, decision.pool.cluster)
@@ -37,16 +37,18 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
     return {
         "problem": inputs.problem or None,
         "sum": sum_entries,
-        "pools": pools,
+        "pools": pool_data,
         "inputs": inputs.model_dump(mode="json", exclude_defaults=True),
     }
 
 
 def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
-    """The text that `dyntrain pool plan` prints: the sum, then each pool's size, and with `wide` the inputs."""
+    """The text that `dyntrain pool plan` prints: the sum of idle reserved instances, each pool's size, and with `wide`
+    the inputs.
+    """
     if not inputs.pools:
         return "no cluster has a pool"
-    lines = [_line(entry) for entry in plan.entries] or ["nothing is reserved"]
+    lines = [_sum_line(entry) for entry in plan.entries] or ["nothing is reserved"]
     for decision in plan.decisions:
         if cluster not in (None, decision.pool.cluster):
             continue
@@ -55,31 +57,34 @@ def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: boo
             f"{decision.pool.cluster}: {decision.pool.instance_type} in "
             f"{decision.pool.zone or 'any zone'}{', dry run' if decision.pool.dry_run else ''}",
         ]
-        lines += [f"{amount:>10}  {words}" for amount, words in _size_steps(decision, inputs)]
+        lines += [f"{amount:>10}  {meaning}" for amount, meaning in _size_steps(decision, inputs)]
     if wide:
-        fields = inputs.model_dump(mode="json", exclude_defaults=True)
+        input_fields = inputs.model_dump(mode="json", exclude_defaults=True)
         lines += ["", "inputs read:"]
-        for name, value in fields.items():
-            lines += [f"  {name}: {json.dumps(item)}" for item in (value if isinstance(value, list) else [value])]
+        for field, input_value in input_fields.items():
+            lines += [
+                f"  {field}: {json.dumps(input_item)}"
+                for input_item in (input_value if isinstance(input_value, list) else [input_value])
+            ]
     return "\n".join(lines)
 
 
 def _size_steps(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
-    """The steps by which a pool's size is computed, as pairs of amount and meaning."""
-    pool_limits = "" if decision.pool.most is None else f", {decision.pool.least}..{decision.pool.most} possible"
-    worked_out = [
+    """The steps by which a reserved pool's size is computed, as pairs of amount and meaning."""
+    limits_text = "" if decision.pool.most is None else f", {decision.pool.least}..{decision.pool.most} possible"
+    computed_steps = [
         (f"{decision.pool.base}", "base, reserved or not"),
         (f"{decision.spare:+}", "spare: idle reserved instances, and the pool's own"),
         (f"{-decision.pool.headroom:+}", "headroom that stays free for other users"),
-        (f"{decision.entitled}", f"entitled, within {decision.pool.min}..{decision.pool.max}{pool_limits}"),
+        (f"{decision.entitled}", f"entitled, within {decision.pool.min}..{decision.pool.max}{limits_text}"),
         (f"{decision.proposal}", "without instances that other clusters still hold"),
     ]
     return [
-        *([] if inputs.problem else worked_out),
+        *([] if inputs.problem else computed_steps),
         (f"{decision.pool.current}", f"wanted now, {decision.held} running"),
         (f"{decision.target}", f"TARGET: {decision.reason}, {decision.sentence}"),
     ]
 
 
-def _line(entry: Entry) -> str:
+def _sum_line(entry: Entry) -> str:
     return f"{entry.amount:>+10g}  {'units' if entry.unit == 'units' else '     '}  {entry.text}"

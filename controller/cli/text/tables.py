@@ -8,31 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-GAP = 2
-MIN_WORDS_WIDTH = 24  # the least width of a column of words
+GAP = 2  # number of spaces between two columns
+MIN_WORDS_WIDTH = 24  # the least width of a column whose cells may take several lines
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. In a narrow terminal the columns of the highest `rank` are left out first, rank 0 never.
-    `words`: a cell may take several lines.
-    """
+    """A column of a table. In a narrow terminal the columns of the highest rank are left out first."""
 
     name: str
-    rank: int
-    words: bool = False
+    rank: int  # a column of rank 0 is never left out
+    words: bool = False  # a cell of the column may take several lines
 
 
-def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
-    """The indexes of the columns that fit into `width` characters (None: any number)."""
-    visible = list(range(len(columns)))
+def fitting_columns(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
+    """The indexes of the columns that fit into `width` characters, or of all columns if `width` is None."""
+    visible_indexes = list(range(len(columns)))
     while width is not None:
-        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in visible)
-        least_important = max(visible, key=lambda i: (columns[i].rank, i))
-        if needed_width + GAP * (len(visible) - 1) <= width or columns[least_important].rank == 0:
+        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in visible_indexes)
+        least_important = max(visible_indexes, key=lambda i: (columns[i].rank, i))
+        if needed_width + GAP * (len(visible_indexes) - 1) <= width or columns[least_important].rank == 0:
             break
-        visible.remove(least_important)
-    return visible
+        visible_indexes.remove(least_important)
+    return visible_indexes
 
 
 def table(
@@ -43,27 +41,27 @@ def table(
     *,
     colour: bool = False,
 ) -> list[str]:
-    """The table's lines of text. `colours`: one colour per row, or empty."""
+    """The text lines of the table. `colours` contains one colour per row, or nothing."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
-    visible = fitting(columns, widths, width)
+    column_widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
+    visible_indexes = fitting_columns(columns, column_widths, width)
     rich_table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for index in visible:
-        words = columns[index].words
+    for index in visible_indexes:
+        wraps = columns[index].words
         rich_table.add_column(
-            columns[index].name, no_wrap=not words, overflow="fold", min_width=None if words else widths[index]
+            columns[index].name, no_wrap=not wraps, overflow="fold", min_width=None if wraps else column_widths[index]
         )
-    for number, row in enumerate(rows):
-        style = colours[number] if number < len(colours) else None
-        rich_table.add_row(*(Text(row[index]) for index in visible), style=style)
-    min_width = sum(widths[i] for i in visible if not columns[i].words) + GAP * len(visible)
-    full_width = sum(widths[i] for i in visible) + GAP * len(visible)
-    page = StringIO()
+    for row_index, row in enumerate(rows):
+        row_style = colours[row_index] if row_index < len(colours) else None
+        rich_table.add_row(*(Text(row[index]) for index in visible_indexes), style=row_style)
+    min_width = sum(column_widths[i] for i in visible_indexes if not columns[i].words) + GAP * len(visible_indexes)
+    full_width = sum(column_widths[i] for i in visible_indexes) + GAP * len(visible_indexes)
+    output = StringIO()
     console = Console(
-        file=page,
+        file=output,
         width=full_width if width is None else max(min_width, min(width, full_width)),
         force_terminal=colour,
         color_system="standard" if colour else None,
@@ -71,4 +69,4 @@ def table(
         legacy_windows=False,
     )
     console.print(rich_table)
-    return [line.rstrip() for line in page.getvalue().splitlines()]
+    return [line.rstrip() for line in output.getvalue().splitlines()]

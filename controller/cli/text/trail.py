@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from dyntrain.controller.cli.text.words import moment
 from dyntrain.controller.core.history.trail import Entry, Metered, StatusChanged
 
-_OTHER_PARTS = frozenset({"kind", "instance", "detail"})  # fields with parts of their own in the text
-_LONG_FIELDS = frozenset({"inputs"})  # the inputs of a pool's decision, for `pool plan --from-file`
+_FIELDS_WITH_OWN_PART = frozenset({"kind", "instance", "detail"})  # fields with parts of their own in the text
+_LONG_FIELDS = frozenset({"inputs"})  # the inputs of a reserved pool's decision, for `pool plan --from-file`
 
 
 @dataclass(frozen=True)
 class EntryText:
-    """The parts of an entry's text. `what`: the statuses before and after a change, or the fields without a part of
-    their own.
-    """
+    """The text of an entry of the audit trail, in four parts."""
 
-    kind: str
+    kind: str  # of the entry
     instance: str
-    what: str
+    what: str  # the statuses before and after a change, or all fields except kind, instance and detail
     detail: str
 
 
 def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
-    """The parts of the entry's text. `wide`: also the fields that are too long for one line."""
+    """The text of an entry of the audit trail. With `wide`, it includes fields that are too long for one line."""
     if isinstance(entry, StatusChanged):
-        change = f"{entry.before or 'unknown'} -> {entry.after}"
+        change_text = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):
-        change = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
+        change_text = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
     else:
-        skipped = _OTHER_PARTS if wide else _OTHER_PARTS | _LONG_FIELDS
-        change = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
-    return EntryText(entry.kind, entry.instance, change, " ".join(entry.detail.split()))
+        skipped_fields = _FIELDS_WITH_OWN_PART if wide else _FIELDS_WITH_OWN_PART | _LONG_FIELDS
+        change_text = " ".join(
+            f"{field}={value}" for field, value in entry.fields().items() if field not in skipped_fields and value
+        )
+    return EntryText(entry.kind, entry.instance, change_text, " ".join(entry.detail.split()))

@@ -1,1 +1,1 @@
-"""`dyntrain job`: run any command on N machines, which end with the command."""
+"""`dyntrain job`: run any command on N machines, which are terminated after the command."""

@@ -16,8 +16,7 @@ from dyntrain.controller.cli.commands.job.template import template
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
-from dyntrain.controller.cli.text.words import printable
-from dyntrain.controller.cli.text.words import size as size_of
+from dyntrain.controller.cli.text.words import printable, size_text
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from dyntrain.controller.jobs.submission.request import JobRequest
 
 
-NO_STACK = (
+NO_BUCKET_MESSAGE = (
     "give --bucket, or create this region's stack with one: `dyntrain job template > job.yaml` and `aws "
     "cloudformation deploy --stack-name dyntrain-jobs --template-file job.yaml --capabilities CAPABILITY_IAM`"
 )
@@ -38,8 +37,8 @@ NO_STACK = (
     epilog="Examples:\n\n\b\n  dyntrain job submit mnist --code . --nodes 2 --instance-type g5.xlarge -- "
     "python3 train.py\n  dyntrain job logs mnist -f"
 )
-def job() -> None:
-    """Run any framework's command on N machines, which end with the command."""
+def job() -> None:  # `dyntrain job`
+    """Run any framework's command on N machines, which are terminated after the command."""
 
 
 for command in (job_list, status, logs, stop, template):
@@ -115,7 +114,7 @@ for command in (job_list, status, logs, stop, template):
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def submit(
+def submit(  # `dyntrain job submit`
     context: click.Context,
     /,
     *,
@@ -131,25 +130,27 @@ def submit(
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
 
-        typed = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        typed_options = [
+            name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ]
         if not elastic and (package or key_name):
-            raise GiveUp("--package and --key-name need --elastic")
+            raise GiveUp("the options --package and --key-name need the option --elastic")
         ports, launcher = connect_jobs()
-        request = _request_from_options(launcher, options, settings, elastic=elastic)
+        job_request = _request_from_options(launcher, options, settings, elastic=elastic)
         if elastic:
             from dyntrain.controller.cli.commands.job.elastic import submit_elastic
 
-            submit_elastic(ports, launcher, request, typed, package, key_name, yes=yes)
+            submit_elastic(ports, launcher, job_request, typed_options, package, key_name, yes=yes)
             return
-        _launch(ports, launcher, request, yes=yes)
-        _wait_for(ports, launcher, request.name, wait=wait or request.retries > 0)
+        _launch_job(ports, launcher, job_request, yes=yes)
+        _wait_for(ports, launcher, job_request.name, wait=wait or job_request.retries > 0)
 
 
 def _request_from_options(
     launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
-    """The request with these `options`. Bucket, profile and security group that were not typed are those of the stack
-    of `dyntrain job template`; an elastic job takes only the bucket from the stack. Raises GiveUp.
+    """The job request for a command's `options`. By default the bucket, instance profile and security group come from
+    the stack of `dyntrain job template`, and for an elastic job only the bucket. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
     from dyntrain.controller.cli.commands.job.data import check_channels
@@ -162,48 +163,50 @@ def _request_from_options(
     stack_outputs = {"bucket": "bucket"}
     if not elastic:
         stack_outputs |= {"profile": "profile", "security_group": "security-group"}
-    defaults = {} if all(options[field] for field in stack_outputs) else stack_defaults(launcher.clients)
-    if not options["bucket"] and "bucket" not in defaults:
-        raise GiveUp(NO_STACK)
-    resolved: dict[str, Any] = {
-        field: options[field] or defaults.get(name, "") for field, name in stack_outputs.items()
+    stack_values = {} if all(options[field] for field in stack_outputs) else stack_defaults(launcher.clients)
+    if not options["bucket"] and "bucket" not in stack_values:
+        raise GiveUp(NO_BUCKET_MESSAGE)
+    resolved_options: dict[str, Any] = {
+        field: options[field] or stack_values.get(output_name, "") for field, output_name in stack_outputs.items()
     }
-    resolved["disk"] = options.get("disk") or 0
-    resolved["data_root"] = options.get("data_root") or DATA_ROOT
-    resolved["command"] = command_words(options["command"], _program_in(options["code"]))
+    resolved_options["disk"] = options.get("disk") or 0
+    resolved_options["data_root"] = options.get("data_root") or DATA_ROOT
+    resolved_options["command"] = command_words(options["command"], _program_in(options["code"]))
     requirements = "" if elastic else requirements_of(options["code"], options["requirements"])
-    return JobRequest(**{**options, **resolved, "requirements": requirements, "env": environment_of(settings)})
+    return JobRequest(**{**options, **resolved_options, "requirements": requirements, "env": environment_of(settings)})
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
-    """A function that says whether a name is a program of this machine, or a file in the code's folder."""
+    """A function that returns whether a name is a program of this machine, or a file in the job's code folder."""
     return lambda name: shutil.which(name) is not None or (Path(code) / name).is_file()
 
 
-def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes: bool) -> None:
+def _launch_job(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes: bool) -> None:
     from dyntrain.controller.jobs.submission.code import pack, source_of
     from dyntrain.controller.jobs.submission.request import check
     from dyntrain.controller.jobs.submission.submit import prepare
     from dyntrain.controller.jobs.submission.submit import submit as submit_job
 
     check(request)
-    packed = pack(Path(request.code), artifacts=request.artifacts) if source_of(request.code) is None else None
+    packed_code = pack(Path(request.code), artifacts=request.artifacts) if source_of(request.code) is None else None
     with waiting("asking AWS whether this can be done"):
-        prepared = prepare(ports, launcher, request, packed, secrets.token_hex(6))
-        price = launcher.price(request.instance_type, spot=request.spot)
-    size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
+        prepared_job = prepare(ports, launcher, request, packed_code, secrets.token_hex(6))
+        hourly_price = launcher.price(request.instance_type, spot=request.spot)
+    code_size = (
+        f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
+    )
     say_where(f"job {request.name}", launcher.clients)
-    click.echo(_description(request, size, price))
+    click.echo(_description(request, code_size, hourly_price))
     if not yes and not click.confirm("Launch the job?", default=False):
         raise GiveUp("nothing was launched")
-    submit_job(ports, launcher, prepared, _say)
+    submit_job(ports, launcher, prepared_job, _print_line)
 
 
 @job.command(epilog="Examples:\n\n\b\n  dyntrain job resubmit mnist\n  dyntrain job resubmit mnist --wait")
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
-def resubmit(name: str, wait: bool) -> None:
-    """Run an ended job again, with its artifacts restored and with RESUMED=1."""
+def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
+    """Run an ended job again, with its artifacts restored and the environment variable RESUMED=1."""
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, store_end
         from dyntrain.controller.jobs.submission.submit import resubmit
@@ -211,15 +214,15 @@ def resubmit(name: str, wait: bool) -> None:
         ports, launcher = connect_jobs()
         store_end(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
-        resubmit(ports, launcher, name, _say)
+        resubmit(ports, launcher, name, _print_line)
         _wait_for(ports, launcher, name, wait=wait)
 
 
 def _description(request: JobRequest, size: str, price: float | None) -> str:
-    """Describe what will be created, and the price."""
-    kind = "Spot " if request.spot else ""
+    """Describe the machines that the job will create, and their price."""
+    market_text = "Spot " if request.spot else ""
     lines = [
-        f"job {request.name}: {request.nodes} {kind}machines of type {request.instance_type}, "
+        f"job {request.name}: {request.nodes} {market_text}machines of type {request.instance_type}, "
         f"at most {request.max_hours:g} hours each attempt",
         f"  runs        {printable(' '.join(request.command))}",
         f"  code        {size}, into s3://{request.bucket}/{request.name}/",
@@ -227,37 +230,41 @@ def _description(request: JobRequest, size: str, price: float | None) -> str:
         f"  may         {request.profile or 'do nothing in AWS: without --profile it can fetch no code'}",
     ]
     if price is not None:
-        hour = price * request.nodes
-        max_cost = hour * request.max_hours * (1 + request.retries)
-        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides")
+        hourly_cost = price * request.nodes
+        max_cost = hourly_cost * request.max_hours * (1 + request.retries)
+        lines.append(
+            f"  costs       {hourly_cost:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides"
+        )
     return "\n".join(lines)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     click.echo(printable(text))
 
 
 def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Wait until all nodes run; with `wait`, until the job ends. Relaunch interrupted jobs, at most `retries` times."""
+    """Wait until all nodes of the job run, or until the job ends if `wait` is true. With `wait`, an interrupted job is
+    launched again, at most as many times as its request allows.
+    """
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
     while True:
-        job = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
-        record = job.record
-        if not (wait and job.phase == "INTERRUPTED" and record.attempt <= record.retries):
+        job_state = follow(ports, launcher, name, _print_progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
+        job_record = job_state.record
+        if not (wait and job_state.phase == "INTERRUPTED" and job_record.attempt <= job_record.retries):
             break
-        click.echo(f"attempt {record.attempt} was interrupted; it is launched again")
-        relaunch(ports, launcher, name, _say)
-    if job.verdict is not None and job.verdict.tail:
-        click.echo(f"the last lines of rank {job.verdict.rank}:")
-        for line in job.verdict.tail.splitlines():
+        click.echo(f"attempt {job_record.attempt} was interrupted; it is launched again")
+        relaunch(ports, launcher, name, _print_line)
+    if job_state.verdict is not None and job_state.verdict.tail:
+        click.echo(f"the last lines of rank {job_state.verdict.rank}:")
+        for line in job_state.verdict.tail.splitlines():
             click.echo(f"  {printable(line)}")
-    if job.phase not in ("RUNNING", "SUCCEEDED"):
+    if job_state.phase not in ("RUNNING", "SUCCEEDED"):
         raise click.exceptions.Exit(1)
 
 
-def _progress(job: JobState) -> None:
-    reason = f": {printable(job.reason)}" if job.reason else ""
-    started = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
-    click.echo(f"{job.phase}{started}{reason}")
+def _print_progress(job: JobState) -> None:
+    reason_text = f": {printable(job.reason)}" if job.reason else ""
+    started_text = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{started_text}{reason_text}")

@@ -1,4 +1,4 @@
-"""The option `--channel` of `dyntrain job submit`: checks, and the S3 folder that a cluster's nodes may read."""
+"""Check the option `--channel` of `dyntrain job submit`, and find the S3 folder that a cluster's nodes may read."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from dyntrain.training.worker.channel.objects import variable
 
 
 def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
-    """Check the channels and return warnings. Raises GiveUp for channels that cannot work."""
-    channels = _channels(words)
+    """Check the values of --channel and return warnings. Raises GiveUp for channels that the job cannot read."""
+    channels = _parsed_channels(words)
     if not elastic:
         warning = many_channels(sum(channel.mode == PIPE for channel in channels))
         return [warning] if warning else []
     for channel in channels:
         if channel != Channel(channel.name, channel.source):
             raise GiveUp(
-                f"--channel {channel.name}: workers of an elastic job read by job.channel; leave mode, shuffle and "
-                "format out with --elastic"
+                f"--channel {channel.name}: workers of an elastic job read data by `job.channel`, so leave out mode, "
+                "shuffle and format"
             )
     common_folder(words)
     return []
 
 
 def channel_variables(words: Sequence[str]) -> dict[str, str]:
-    """Environment variables with the S3 folders or manifests of the channels for `job.channel`. Raises GiveUp."""
+    """Environment variables that tell `job.channel` the S3 folder or manifest of each channel. Raises GiveUp."""
     return {
         variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
-        for channel in _channels(words)
+        for channel in _parsed_channels(words)
     }
 
 
@@ -41,24 +41,26 @@ def _is_folder_or_manifest(source: str) -> bool:
 
 
 def common_folder(words: Sequence[str]) -> tuple[str, str]:
-    """The bucket and the folder that contain all channels of a cluster; "" without channels. Raises GiveUp."""
-    channels = _channels(words)
+    """The bucket and the folder that contain all channels of a cluster, both "" without channels. Raises GiveUp for
+    channels without a common folder.
+    """
+    channels = _parsed_channels(words)
     if not channels:
         return "", ""
-    places = [parsed(channel.source) for channel in channels]
-    folders = [
+    s3_places = [parsed(channel.source) for channel in channels]
+    channel_folders = [
         posixpath.dirname(key) if channel.source.endswith(MANIFEST) else key.rstrip("/")
-        for channel, (_, key) in zip(channels, places, strict=True)
+        for channel, (_, key) in zip(channels, s3_places, strict=True)
     ]
-    folder = posixpath.commonpath(folders)
-    if len({bucket for bucket, _ in places}) > 1 or not folder:
+    shared_folder = posixpath.commonpath(channel_folders)
+    if len({bucket for bucket, _ in s3_places}) > 1 or not shared_folder:
         raise GiveUp(
-            "--channel: a cluster's nodes may read one folder of one bucket; put all channels below one folder"
+            "--channel: a cluster's nodes can read only one folder of one bucket, so put all channels below one folder"
         )
-    return places[0][0], folder
+    return s3_places[0][0], shared_folder
 
 
-def _channels(words: Sequence[str]) -> list[Channel]:
+def _parsed_channels(words: Sequence[str]) -> list[Channel]:
     try:
         return channels_of(words)
     except ChannelError as error:

@@ -20,41 +20,36 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.cli.commands.job.data import channel_variables, common_folder
 from dyntrain.controller.cli.commands.job.jobs import stored_job
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.status import cluster_lines
-from dyntrain.controller.cli.text.words import in_brief, printable
-from dyntrain.controller.cli.text.words import size as size_of
+from dyntrain.controller.cli.text.words import in_brief, printable, size_text
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.code import REQUIREMENTS, pack, source_of
-from dyntrain.controller.jobs.submission.elastic import (
-    end_cluster,
-    make_cluster,
-    prepare_cluster,
-)
+from dyntrain.controller.jobs.submission.elastic import end_cluster, make_cluster, prepare_cluster
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, elastic_phase
 from dyntrain.controller.jobs.submission.ports import Stack
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.verdict import Phase
 
-FOLLOW_SECONDS = 2.0
+FOLLOW_SECONDS = 2.0  # between two reads of a job's state
 START_SECONDS = 4500.0  # 55 minutes for the stack's wait condition, 20 for the nodes
-OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")
+AWAITED_PHASES: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")  # `submit` waits for one
 
 
 @dataclass(frozen=True)
 class ElasticJobState:
-    """The state of an elastic job. `cluster`: the data of `dyntrain status`; None while no cluster is registered."""
+    """The state of an elastic job and of its cluster."""
 
     record: JobRecord
     phase: Phase
-    reason: str
-    stack: Stack | None
-    cluster: dict[str, Any] | None
+    reason: str  # of the phase
+    stack: Stack | None  # the cluster's CloudFormation stack
+    cluster: dict[str, Any] | None  # the data of `dyntrain status`, or None while no cluster is registered
 
 
 def submit_elastic(
@@ -67,74 +62,83 @@ def submit_elastic(
     *,
     yes: bool,
 ) -> None:
-    """Submit the job and return once the job trains. `typed`: names of the options that were typed."""
+    """Submit the elastic job and return once it trains. `typed` contains the names of the options that were given."""
     check_elastic(request, typed)
     request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
-    is_local = source_of(request.code) is None
-    packed = pack(Path(request.code)) if is_local else None
-    connection, stacks = connect(stage), _stacks(launcher)
-    wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
+    is_local_code = source_of(request.code) is None
+    packed_code = pack(Path(request.code)) if is_local_code else None
+    stage_connection, stacks = connect_to_stage(stage), _cluster_stacks(launcher)
+    wheel_address = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
-        registered = request.name in connection.ports.parameters.policies()
-        wanted = ClusterSettings(stage.name, wheel, key_name, common_folder(request.channels))
-        prepared = prepare_cluster(
-            ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
+        is_registered = request.name in stage_connection.ports.parameters.policies()
+        cluster_settings = ClusterSettings(stage.name, wheel_address, key_name, common_folder(request.channels))
+        prepared_cluster = prepare_cluster(
+            ports,
+            launcher,
+            stacks,
+            request,
+            packed_code,
+            cluster_settings,
+            secrets.token_hex(6),
+            registered=is_registered,
         )
-        price = launcher.price(request.instance_type, spot=False)
-    size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
+        hourly_price = launcher.price(request.instance_type, spot=False)
+    code_size = (
+        f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
+    )
     say_where(f"job {request.name}, stage {stage.name}", launcher.clients)
-    click.echo(_description(request, wheel, size, price))
-    if prepared.warning:
-        click.echo(f"Warning: {prepared.warning}", err=True)
-    if is_local and (Path(request.code) / REQUIREMENTS).is_file():
+    click.echo(_cluster_description(request, wheel_address, code_size, hourly_price))
+    if prepared_cluster.warning:
+        click.echo(f"Warning: {prepared_cluster.warning}", err=True)
+    if is_local_code and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
     if not yes and not click.confirm("Create the cluster?", default=False):
         raise GiveUp("the cluster was not created")
-    make_cluster(ports, launcher, stacks, prepared, _say)
-    _follow(ports, stacks, connection, request.name)
+    make_cluster(ports, launcher, stacks, prepared_cluster, _print_line)
+    _follow_start(ports, stacks, stage_connection, request.name)
 
 
 def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
-    cluster = _read_state(ports, _stacks(launcher), connect(stage_of_command()), name)
-    record, stack = cluster.record, cluster.stack
+    job_state = _read_state(ports, _cluster_stacks(launcher), connect_to_stage(stage_of_command()), name)
+    record, stack = job_state.record, job_state.stack
     if output == "json":
-        status_fields = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
+        status_fields = {"phase": job_state.phase, "why": job_state.reason, "cluster": job_state.cluster}
         return json.dumps({**record.model_dump(mode="json"), **status_fields, "stack": stack and stack.id}, indent=1)
     lines = [
-        f"{name} {cluster.phase}{f': {cluster.reason}' if cluster.reason else ''}",
+        f"{name} {job_state.phase}{f': {job_state.reason}' if job_state.reason else ''}",
         f"  a cluster of {record.nodes} base nodes, code in s3://{record.bucket}/{name}/",
         f"  stack {stack.id if stack else '-'}, volume {(stack and stack.file_system) or '-'}",
     ]
     lines = [printable(line) for line in lines]
-    if cluster.cluster is not None:
+    if job_state.cluster is not None:
         width = None if output == "wide" else width_of_terminal()
-        lines += cluster_lines(cluster.cluster, time.time(), width, wide=output == "wide")
+        lines += cluster_lines(job_state.cluster, time.time(), width, wide=output == "wide")
     if output == "wide":
         lines += [printable(f"  {key}: {json.dumps(value)}") for key, value in record.model_dump(mode="json").items()]
     return "\n".join(lines)
 
 
 def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Phase and reason of each of these elastic jobs, as in `job status`. A job that cannot be read has the phase
-    UNKNOWN.
+    """The phase and its reason of each named elastic job, as in `dyntrain job status`. A job whose state cannot be read
+    has the phase UNKNOWN.
     """
-    stacks, connection = _stacks(launcher), connect(stage_of_command())
-    states: dict[str, tuple[str, str]] = {}
+    stacks, stage_connection = _cluster_stacks(launcher), connect_to_stage(stage_of_command())
+    phases_and_reasons: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
-            cluster = _read_state(ports, stacks, connection, name)
-            states[name] = (cluster.phase, cluster.reason)
+            job_state = _read_state(ports, stacks, stage_connection, name)
+            phases_and_reasons[name] = (job_state.phase, job_state.reason)
         except ControllerError as error:
-            states[name] = ("UNKNOWN", str(error))
-    return states
+            phases_and_reasons[name] = ("UNKNOWN", str(error))
+    return phases_and_reasons
 
 
 def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
-    parameters = connect(stage_of_command()).ports.parameters
-    stack = end_cluster(ports, launcher, _stacks(launcher), name, lambda: parameters.delete(name), _say)
+    parameters = connect_to_stage(stage_of_command()).ports.parameters
+    stack = end_cluster(ports, launcher, _cluster_stacks(launcher), name, lambda: parameters.delete(name), _print_line)
     if stack is None:
         click.echo(f"{name} has ended already")
         return
@@ -147,67 +151,67 @@ def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
         )
 
 
-def _stacks(launcher: AwsLauncher) -> AwsStacks:
-    template = files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8")
-    return AwsStacks(launcher.clients, template)
+def _cluster_stacks(launcher: AwsLauncher) -> AwsStacks:
+    template_text = files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8")
+    return AwsStacks(launcher.clients, template_text)
 
 
 def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> ElasticJobState:
     record = stored_job(ports, name).record
     stack = None if record.ended else stacks.stack(name)
-    cluster = None
+    cluster_data = None
     if stack is not None and stack.submission == record.submission:
         try:
-            cluster = summary(snapshot(connection.ports, connection.registry, name, connection.elastic))
+            cluster_data = summary(snapshot(connection.ports, connection.registry, name, connection.elastic))
         except GiveUp:
-            cluster = None  # the stack has not created the policy yet
-    job = cluster["job"] if cluster is not None else None
-    state, job_reason = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
-    phase, reason = elastic_phase(record, stack, state, job_reason)
-    return ElasticJobState(record, phase, reason, stack, cluster)
+            cluster_data = None  # the stack has not created the policy yet
+    job_data = cluster_data["job"] if cluster_data is not None else None
+    job_status, job_reason = (job_data["state"], in_brief(job_data["reason"])) if job_data is not None else (None, "")
+    phase, reason = elastic_phase(record, stack, job_status, job_reason)
+    return ElasticJobState(record, phase, reason, stack, cluster_data)
 
 
-def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
-    """Print the progress until the job trains. Raises GiveUp when the job fails or takes too long."""
+def _follow_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
+    """Print the job's progress until it trains. Raises GiveUp if the job fails, or does not train in START_SECONDS."""
     printed_lines: set[str] = set()
     deadline = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is unreachable for a moment
-            cluster = _read_state(ports, stacks, connection, name)
-            for line in progress_lines(cluster):
+            job_state = _read_state(ports, stacks, connection, name)
+            for line in progress_lines(job_state):
                 if line not in printed_lines:
                     printed_lines.add(line)
-                    _say(line)
-            if cluster.phase in OVER:
+                    _print_line(line)
+            if job_state.phase in AWAITED_PHASES:
                 break
         if time.monotonic() > deadline:
             raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` shows its state")
         time.sleep(FOLLOW_SECONDS)
-    if cluster.phase not in ("RUNNING", "SUCCEEDED"):
+    if job_state.phase not in ("RUNNING", "SUCCEEDED"):
         status_hint = f"`dyntrain job status {name}` says more"
-        raise GiveUp(f"{name} is {cluster.phase}; {status_hint}, `dyntrain job stop {name}` deletes the stack")
+        raise GiveUp(f"{name} is {job_state.phase}; {status_hint}, `dyntrain job stop {name}` deletes the stack")
     click.echo(
         f"the job is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`"
     )
 
 
-def progress_lines(cluster: ElasticJobState) -> list[str]:
-    """A line for each node, with the reason of a failed preparation, and a line for the job. Pure."""
-    nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
-    lines = []
-    for node in nodes:
+def progress_lines(job_state: ElasticJobState) -> list[str]:
+    """Text lines with the status of each node and the phase of the job, with reasons of failures. Pure."""
+    node_rows = job_state.cluster["nodes"] if job_state.cluster is not None else []
+    node_lines = []
+    for node in node_rows:
         problem = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
-        lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
-    return [*lines, f"{cluster.phase}: {cluster.reason}" if cluster.reason else cluster.phase]
+        node_lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
+    return [*node_lines, f"{job_state.phase}: {job_state.reason}" if job_state.reason else job_state.phase]
 
 
-def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
-    """Describe what will be created, and the price."""
-    each = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
+def _cluster_description(request: JobRequest, package: str, size: str, price: float | None) -> str:
+    """Describe the cluster that the job will create, and its price."""
+    repetition_text = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
         "the master, as the stack of that name",
-        f"  runs        {printable(' '.join(request.command))}{each}",
+        f"  runs        {printable(' '.join(request.command))}{repetition_text}",
         f"  code        {size}, into s3://{request.bucket}/{request.name}/",
         f"  installs    {package}",
         "  ends        when you stop it; nothing else ends it",
@@ -221,5 +225,5 @@ def _description(request: JobRequest, package: str, size: str, price: float | No
     return "\n".join(lines)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     click.echo(printable(text))

@@ -1,4 +1,4 @@
-"""Access to AWS for the commands of `dyntrain job`; read, follow, relaunch and stop a job."""
+"""Connect the commands of `dyntrain job` to AWS, and read, follow, relaunch and stop a job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dyntrain.controller.jobs.submission.submit import Say, resubmit
 from dyntrain.controller.jobs.verdict import Machine, Phase, phase
 from dyntrain.controller.jobs.watch import decision_of
 
-FOLLOW_SECONDS = 2.0
-RETRY_SECONDS = 10.0
-RELAUNCH_SECONDS = 3600.0
+FOLLOW_SECONDS = 2.0  # between two reads of a job's state
+RETRY_SECONDS = 10.0  # before a failed call of AWS is repeated
+RELAUNCH_SECONDS = 3600.0  # after this time a relaunch is given up
 START_SECONDS = 1800.0  # without a live node after this time, a job is reported as late
-Pause = Callable[[float], None]
+Pause = Callable[[float], None]  # a function that sleeps for a number of seconds
 
 
 def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
@@ -34,14 +34,14 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state. `verdict`: the run's exit.json; `codes`: ended ranks' exit codes; `heard`: count of live nodes."""
+    """The state of a job's current attempt."""
 
     record: JobRecord
     phase: Phase
     machines: Sequence[Machine]
-    verdict: Exit | None
-    codes: dict[int, int | None]
-    heard: int
+    verdict: Exit | None  # the attempt's exit.json
+    codes: dict[int, int | None]  # exit codes of the ended ranks
+    heard: int  # number of nodes that show signs of life
     late: bool = False  # no node has reported START_SECONDS after the launch
 
     @property
@@ -55,23 +55,23 @@ class JobState:
 
 
 def stored_job(ports: JobPorts, name: str) -> StoredJob:
-    stored = ports.records.get(name)
-    if stored is None:
+    stored_record = ports.records.get(name)
+    if stored_record is None:
         raise GiveUp(f"there is no job {name!r}; `dyntrain job list` lists all jobs")
-    return stored
+    return stored_record
 
 
 def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
-    """Read the job's state, judged as by the controller's next check of all jobs. Writes nothing."""
+    """Read the job's state, in which an end counts that the controller has not stored yet. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = decision_of(ports, stored, machines).record
-    heard = 0 if record.ended else launcher.alive_count(record)
-    codes = dict(ports.results.codes(record, range(record.nodes)))
+    alive_count = 0 if record.ended else launcher.alive_count(record)
+    exit_codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
-    job_phase = phase(record, machines, heard)
-    late = job_phase == "STARTING" and not heard and ports.clock() - record.since > START_SECONDS
-    return JobState(record, job_phase, machines, verdict, codes, heard, late)
+    job_phase = phase(record, machines, alive_count)
+    is_late = job_phase == "STARTING" and not alive_count and ports.clock() - record.since > START_SECONDS
+    return JobState(record, job_phase, machines, verdict, exit_codes, alive_count, is_late)
 
 
 def follow(
@@ -82,20 +82,20 @@ def follow(
     end_phases: Sequence[Phase],
     pause: Pause,
 ) -> JobState:
-    """Call `say` with each new state until the job has one of `end_phases`. Waits while AWS is unreachable."""
-    last_state = ""
+    """Call `say` with each new state of the job until its phase is in `end_phases`. Waits while AWS is unreachable."""
+    last_text = ""
     while True:
         try:
-            job = read_state(ports, launcher, name)
+            job_state = read_state(ports, launcher, name)
         except RetryLater:
             pause(RETRY_SECONDS)
             continue
-        state = f"{job.phase} {job.heard} {job.late}"
-        if state != last_state:
-            last_state = state
-            say(job)
-        if job.phase in end_phases:
-            return job
+        state_text = f"{job_state.phase} {job_state.heard} {job_state.late}"
+        if state_text != last_text:
+            last_text = state_text
+            say(job_state)
+        if job_state.phase in end_phases:
+            return job_state
         pause(FOLLOW_SECONDS)
 
 
@@ -109,8 +109,8 @@ def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """Launch the next attempt of an interrupted job, unless the job was stopped meanwhile. Waits for machines that
-    save files, for AWS, and for capacity. Raises GiveUp after RELAUNCH_SECONDS.
+    """Launch the next attempt of an interrupted job, unless the job was stopped meanwhile. Waits while machines save
+    files, while AWS is unreachable, and while AWS lacks capacity. Raises GiveUp after RELAUNCH_SECONDS.
     """
     deadline = ports.clock() + RELAUNCH_SECONDS
     last_message = ""
@@ -133,24 +133,24 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
 
 
 def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> str:
-    """Stop the job and return a message about it. A job that has ended keeps its result; an interrupted job is not
-    launched again.
+    """Stop the job and return a message about its machines. A job that has ended keeps its result, and an interrupted
+    job is not launched again.
     """
     store_end(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()
     living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
-    ended = record.ended
+    has_ended = record.ended
     if record.state == "INTERRUPTED":
-        stopped = record.with_state("STOPPED", f"stopped by hand after: {record.reason}", now)
-        ports.records.put(StoredJob(stopped, stored.version), over=False)
-    if not ended:
+        stopped_record = record.with_state("STOPPED", f"stopped by hand after: {record.reason}", now)
+        ports.records.put(StoredJob(stopped_record, stored.version), over=False)
+    if not has_ended:
         exit_order = Exit(STOPPED, 0, None, "stopped by hand", now)
         launcher.put(record.bucket, verdict_key(name, record.run), exit_order.text().encode())
         ports.records.put(StoredJob(record.with_state("STOPPED", exit_order.reason, now), stored.version), over=False)
     if living_instances and (at_once or record.state == "LAUNCHING"):
         ports.machines.terminate(living_instances)
         return f"{name}: {len(living_instances)} machines are terminated"
-    if ended:
+    if has_ended:
         return f"{name} has ended already ({record.state})"
     return f"{name}: its {len(living_instances)} machines save their artifacts and end"

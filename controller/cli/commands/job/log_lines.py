@@ -12,8 +12,8 @@ from dyntrain.controller.jobs.record import JobRecord
 OVERLAP_SECONDS = 60.0  # CloudWatch shows lines late and out of order, by up to this time
 
 
-class Logs(Protocol):
-    def streams(self, group: str, prefix: str) -> list[str]: ...
+class Logs(Protocol):  # of CloudWatch
+    def streams(self, group: str, prefix: str) -> list[str]: ...  # names of CloudWatch log streams
 
     def lines(self, group: str, streams: list[str], since: float) -> Iterator[LogLine]: ...
 
@@ -28,12 +28,14 @@ class JobLog:
         self._shown: dict[str, float] = {}
 
     def next(self) -> Iterator[LogLine]:
-        """New lines since the last call, oldest first."""
-        streams = [stream for stream in self._logs.streams(LOG_GROUP, f"{self._name}_") if stream in self._wanted]
-        fresh = [line for line in self._logs.lines(LOG_GROUP, streams, self._since) if line.id not in self._shown]
-        for line in sorted(fresh, key=lambda line: line.at):
+        """The log lines that are new since the last call, oldest first."""
+        stream_names = [name for name in self._logs.streams(LOG_GROUP, f"{self._name}_") if name in self._wanted]
+        new_lines = [
+            line for line in self._logs.lines(LOG_GROUP, stream_names, self._since) if line.id not in self._shown
+        ]
+        for line in sorted(new_lines, key=lambda line: line.at):
             self._shown[line.id] = line.at
             yield line
         if self._shown:
             self._since = max(self._since, max(self._shown.values()) - OVERLAP_SECONDS)
-            self._shown = {name: at for name, at in self._shown.items() if at >= self._since}
+            self._shown = {line_id: line_at for line_id, line_at in self._shown.items() if line_at >= self._since}

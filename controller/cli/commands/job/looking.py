@@ -21,29 +21,33 @@ if TYPE_CHECKING:
 @click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
 @output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
 def job_list(output: str) -> None:
-    """List all jobs, also jobs that have ended in the last 90 days."""
+    """List all jobs that run, and all jobs that ended in the last 90 days."""
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
         from dyntrain.controller.cli.text.tables import Column, table
 
         ports, launcher = connect_jobs()
         records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
-        states: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
-        if clusters := [record.name for record in records if record.elastic and not record.ended]:
+        phases_and_reasons: dict[str, tuple[str, str]] = {
+            record.name: (record.state, record.reason) for record in records
+        }
+        if elastic_names := [record.name for record in records if record.elastic and not record.ended]:
             from dyntrain.controller.cli.commands.job.elastic import elastic_states
 
-            states |= elastic_states(ports, launcher, clusters)
+            phases_and_reasons |= elastic_states(ports, launcher, elastic_names)
     if output == "json":
-        json_rows = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
+        json_rows = [
+            {**record.model_dump(mode="json"), "phase": phases_and_reasons[record.name][0]} for record in records
+        ]
         click.echo(json.dumps(json_rows, indent=1))
         return
     columns = [Column("JOB", 0), Column("STATE", 0), Column("NODES", 1), Column("TYPE", 2), Column("SINCE", 1)]
     columns.append(Column("REASON", 3, words=True))
     now, width = time.time(), None if output == "wide" else width_of_terminal()
     rows = [
-        [record.name, state, str(record.nodes), record.instance_type, ago(record.since, now), reason]
+        [record.name, job_phase, str(record.nodes), record.instance_type, ago(record.since, now), reason]
         for record in records
-        for state, reason in [states[record.name]]
+        for job_phase, reason in [phases_and_reasons[record.name]]
     ]
     for line in table(columns, [[printable(cell) for cell in row] for row in rows], width):
         click.echo(line)
@@ -52,7 +56,7 @@ def job_list(output: str) -> None:
 @click.command(epilog="Examples:\n\n\b\n  dyntrain job status mnist\n  dyntrain job status mnist --json")
 @click.argument("name")
 @output_options("one object", "what a person wants to know", "with all that is recorded of it")
-def status(name: str, output: str) -> None:
+def status(name: str, output: str) -> None:  # `dyntrain job status`
     """Show the state of the job NAME and of each node."""
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, read_state, stored_job
@@ -63,34 +67,45 @@ def status(name: str, output: str) -> None:
 
             click.echo(status_of(ports, launcher, name, output))
             return
-        job = read_state(ports, launcher, name)
-    click.echo(json.dumps(_fields(job), indent=1) if output == "json" else "\n".join(_lines(job)))
+        job_state = read_state(ports, launcher, name)
+    click.echo(json.dumps(_job_fields(job_state), indent=1) if output == "json" else "\n".join(_job_lines(job_state)))
     if output == "wide":
-        for field, value in job.record.model_dump(mode="json").items():
+        for field, value in job_state.record.model_dump(mode="json").items():
             click.echo(printable(f"  {field}: {json.dumps(value)}"))
 
 
-def _fields(job: JobState) -> dict[str, Any]:
-    machines = [{**asdict(machine), "code": job.codes.get(machine.rank)} for machine in job.machines]
-    verdict = None if job.verdict is None else job.verdict._asdict()
-    return {**job.record.model_dump(mode="json"), "phase": job.phase, "machines": machines, "exit": verdict}
+def _job_fields(job_state: JobState) -> dict[str, Any]:
+    machine_rows = [{**asdict(machine), "code": job_state.codes.get(machine.rank)} for machine in job_state.machines]
+    exit_fields = None if job_state.verdict is None else job_state.verdict._asdict()
+    return {
+        **job_state.record.model_dump(mode="json"),
+        "phase": job_state.phase,
+        "machines": machine_rows,
+        "exit": exit_fields,
+    }
 
 
-def _lines(job: JobState) -> list[str]:
-    record = job.record
-    reason = f": {printable(job.reason)}" if job.reason else ""
+def _job_lines(job_state: JobState) -> list[str]:
+    record = job_state.record
+    reason_text = f": {printable(job_state.reason)}" if job_state.reason else ""
     lines = [
-        f"{record.name} {job.phase}{reason}",
+        f"{record.name} {job_state.phase}{reason_text}",
         f"  attempt {record.attempt}, launched {ago(record.since, time.time())}, at most {record.max_hours:g} hours",
         f"  s3://{record.bucket}/{record.name}/artifacts/",
     ]
-    for machine in job.machines:
-        code = job.codes.get(machine.rank)
-        ended = f", exit code {code}" if code is not None else ", has ended" if machine.rank in job.codes else ""
-        lines.append(f"  rank {machine.rank}  {machine.instance}  {machine.address or '-'}  {machine.state}{ended}")
-    if job.verdict is not None and job.verdict.tail:
-        lines.append(f"  the last lines of rank {job.verdict.rank}:")
-        lines += [f"    {printable(line)}" for line in job.verdict.tail.splitlines()]
+    for machine in job_state.machines:
+        exit_code = job_state.codes.get(machine.rank)
+        end_text = (
+            f", exit code {exit_code}"
+            if exit_code is not None
+            else ", has ended"
+            if machine.rank in job_state.codes
+            else ""
+        )
+        lines.append(f"  rank {machine.rank}  {machine.instance}  {machine.address or '-'}  {machine.state}{end_text}")
+    if job_state.verdict is not None and job_state.verdict.tail:
+        lines.append(f"  the last lines of rank {job_state.verdict.rank}:")
+        lines += [f"    {printable(line)}" for line in job_state.verdict.tail.splitlines()]
     return lines
 
 
@@ -98,7 +113,7 @@ def _lines(job: JobState) -> list[str]:
 @click.argument("name")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the job ends.")
 @click.option("--rank", type=click.IntRange(0), help="Only of this node.")
-def logs(name: str, following: bool, rank: int | None) -> None:
+def logs(name: str, following: bool, rank: int | None) -> None:  # `dyntrain job logs`
     """Print log lines of the job NAME's nodes from CloudWatch, also of terminated nodes."""
     with errors_on_one_line():
         from dyntrain.controller.adapters.aws import Clients
@@ -113,25 +128,25 @@ def logs(name: str, following: bool, rank: int | None) -> None:
                 f"the job {name} runs on a cluster of its own: `dyntrain logs {name}` shows what its workers wrote"
             )
         if rank is not None and rank >= record.nodes:
-            raise GiveUp(f"{name} has ranks 0 to {record.nodes - 1}")
-        log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
-        line_count = _show(log)
+            raise GiveUp(f"there is no rank {rank}: the job {name} has ranks 0 to {record.nodes - 1}")
+        job_log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
+        line_count = _print_new_lines(job_log)
         while following:
             has_ended = read_state(ports, launcher, name).record.ended
             time.sleep(2.0)
-            line_count += _show(log)
+            line_count += _print_new_lines(job_log)
             if has_ended:
                 break
         if not line_count and not following:
             raise GiveUp(f"CloudWatch has no log lines of {name} yet; the machines may still be starting")
 
 
-def _show(log: Any) -> int:
-    count = 0
+def _print_new_lines(log: Any) -> int:
+    line_count = 0
     for line in log.next():
         click.echo(f"{line.stream.rpartition('_')[2]}  {printable(line.text.expandtabs())}")
-        count += 1
-    return count
+        line_count += 1
+    return line_count
 
 
 @click.command(epilog="Examples:\n\n\b\n  dyntrain job stop mnist\n  dyntrain job stop mnist --now")
@@ -139,9 +154,9 @@ def _show(log: Any) -> int:
 @click.option(
     "--now", "at_once", is_flag=True, help="End the machines at once, unsaved; those of a cluster always are."
 )
-def stop(name: str, at_once: bool) -> None:
-    """End the job NAME. The nodes save their artifacts, and end. The stack of an elastic job is deleted; the code and
-    the volume with the commits are kept.
+def stop(name: str, at_once: bool) -> None:  # `dyntrain job stop`
+    """End the job NAME. The nodes save their artifacts before they are terminated. For an elastic job the stack is
+    deleted, and the code and the volume with the committed training state are kept.
     """
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
@@ -155,5 +170,5 @@ def stop(name: str, at_once: bool) -> None:
 
             stop_elastic(ports, launcher, name)
             return
-        result = stop_job(ports, launcher, name, at_once=at_once)
-    click.echo(result)
+        result_text = stop_job(ports, launcher, name, at_once=at_once)
+    click.echo(result_text)

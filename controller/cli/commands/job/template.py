@@ -12,7 +12,7 @@ import click
     "\b\nand then: aws cloudformation deploy --stack-name dyntrain-jobs --template-file job.yaml "
     "--capabilities CAPABILITY_IAM"
 )
-def template() -> None:
+def template() -> None:  # `dyntrain job template`
     """Print the CloudFormation template of a bucket, a role and a security group, which jobs use by default."""
-    text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
-    click.echo(text, nl=False)
+    template_text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
+    click.echo(template_text, nl=False)
