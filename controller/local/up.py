@@ -32,7 +32,7 @@ WORKER_LOG = "var/log/dyntrain/worker.log"
 
 @dataclass(frozen=True)
 class Up:
-    """The options of `up`, named as click names them."""
+    """The options of `dyntrain local up`. The fields have the names that click gives to the options."""
 
     port: int
     name: str
@@ -51,8 +51,8 @@ class Up:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The user's command as the machines run it, and the folder in which they run it; None means the shared volume.
-        Raises CommandNotFound.
+        """The user's command as the machines run it, and the folder in which they run it. The folder None means the
+        shared volume. Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -89,7 +89,7 @@ def serve(chosen: Up) -> None:
         parameters = {"WorkerCount": str(chosen.base_workers)} | template_parameters(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
-        wait(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, ending)
 
 
 def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
@@ -116,7 +116,7 @@ def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
             None, chosen.workers_per_node
         )
         cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
-        wait(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, ending)
 
 
 def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
@@ -126,21 +126,21 @@ def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[
     # moto would take ${...} for a reference of the template
     folder_field = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
     workers_field = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
-    fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
-    return {"NodeFields": fields} if fields else {}
+    node_fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
+    return {"NodeFields": node_fields} if node_fields else {}
 
 
-def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
+def print_events_until_ended(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
     """Print the guide, then the job's events, until a signal raises Ended."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
 
             _print_progress("starting the dashboard")
-            page = dashboard(
+            dashboard_context = dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            address = stack.enter_context(page)
+            address = stack.enter_context(dashboard_context)
             click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
         click.echo(guide(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
@@ -181,13 +181,16 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the instance's worker or of a slot's worker, or None if there is no log."""
-    machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
-    log = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
-    places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine
-    return next((place for place in places if instance and place.exists()), None)
+    """The log file of the worker on an instance, or in one of the instance's slots; None if no log exists."""
+    machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
+    log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
+    candidate_paths = (
+        machine_folder / log_path,
+        machine_folder / "disk/upper" / log_path,
+    )  # of a plain, a bare machine
+    return next((candidate for candidate in candidate_paths if instance and candidate.exists()), None)
 
 
 def _print_progress(activity: str) -> None:
-    """Print a slow activity on stderr."""
+    """Print on stderr that a slow activity begins."""
     click.echo(f"{activity} ...", err=True)

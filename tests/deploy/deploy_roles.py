@@ -68,7 +68,7 @@ class Controller:
         with self.recording.acting("intake"):
             assert (
                 take_in(
-                    self.world.ports, events.envelope(origin, source, kind, list(resources), detail), ELASTIC_TAG
+                    self.world.ports, events.event_envelope(origin, source, kind, list(resources), detail), ELASTIC_TAG
                 ).kind
                 == "applied"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.local import events
-from dyntrain.controller.local.calls import parse
+from dyntrain.controller.local.calls import parse_call
 from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.tags import changed_keys
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
@@ -112,14 +112,14 @@ def test_addresses_of_clouds_on_neighbouring_ports_differ_and_come_back_late() -
 def test_query_lists_come_in_order_of_their_numbers() -> None:
     body = b"Action=CreateTags&ResourceId.10=i-c&ResourceId.2=i-b&ResourceId.1=i-a&Tag.1.Key=k"
     scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host"
-    call = parse(scope, "", "application/x-www-form-urlencoded; charset=utf-8", body)
+    call = parse_call(scope, "", "application/x-www-form-urlencoded; charset=utf-8", body)
     assert (call.service, call.action, call.region) == ("ec2", "CreateTags", "us-east-1")
     assert call.values("ResourceId") == ["i-a", "i-b", "i-c"]
 
 
 def test_a_request_that_is_no_aws_call_is_passed_on_and_not_crashed_on() -> None:
-    assert parse("", "", "", b"\xff\xfe").action == ""
-    assert parse("Credential=x", "AmazonSSM.PutParameter", "application/x-amz-json-1.1", b"[1").document == {}
+    assert parse_call("", "", "", b"\xff\xfe").action == ""
+    assert parse_call("Credential=x", "AmazonSSM.PutParameter", "application/x-amz-json-1.1", b"[1").document == {}
 
 
 def test_metadata_tokens_end_with_their_time_to_live() -> None:

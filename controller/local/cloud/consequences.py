@@ -163,7 +163,7 @@ class Consequences:
                 )
                 detail = json.loads(entry["Detail"])
                 self._bus.publish(
-                    events.envelope(
+                    events.event_envelope(
                         origin, entry["Source"], entry["DetailType"], list(entry.get("Resources", [])), detail
                     )
                 )

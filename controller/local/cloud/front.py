@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call, encode_form, parse, refused
+from dyntrain.controller.local.calls import Answer, Call, encode_form, parse_call, refusal_answer
 from dyntrain.controller.local.cloud import limits
 from dyntrain.controller.local.cloud.actions import own_action
 from dyntrain.controller.local.cloud.consequences import Consequences
@@ -62,17 +62,19 @@ class Front:
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length) if length else b""
         target = environ.get("HTTP_X_AMZ_TARGET", "")
-        call = parse(environ.get("HTTP_AUTHORIZATION", ""), target, environ.get("CONTENT_TYPE", ""), body)
+        call = parse_call(environ.get("HTTP_AUTHORIZATION", ""), target, environ.get("CONTENT_TYPE", ""), body)
         try:
             answer = self._answer(call, environ, body)
         except ApiError as refusal:
-            answer = refused(call, refusal)
+            answer = refusal_answer(call, refusal)
         except NotImplementedError:
             operation = f"{call.service}:{call.action}"
-            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {operation}", 400))
+            answer = refusal_answer(
+                call, ApiError("InvalidAction", f"the embedded cloud does not support {operation}", 400)
+            )
         except Exception:  # noqa: BLE001 - moto may raise anything; the client then gets AWS's internal error
             self._trace.write_error(traceback.format_exc())
-            answer = refused(
+            answer = refusal_answer(
                 call,
                 ApiError(
                     "InternalFailure",
@@ -91,13 +93,13 @@ class Front:
             self.calls[call.service, call.action] += 1
             if call.region and call.region != self._account.region:
                 return self._ask_moto(environ, body)
-            self._disturbance.check(call)
+            self._disturbance.raise_if_throttled(call)
             limits.check(self._account, call)
             answer = own_action(self._groups, call) or self._reservations.answer(call) or self._launches.answer(call)
             if answer is not None:
                 return answer
             prepared = self._consequences.before(call)
-            with self._past.shown(call, self._disturbance.age()):
+            with self._past.shown(call, self._disturbance.extra_age_seconds()):
                 answer = table_answer(self._account, call) or self._ask_moto(
                     environ, body if prepared.form is None else encode_form(prepared.form)
                 )

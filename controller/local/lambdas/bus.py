@@ -59,5 +59,5 @@ class Bus:
             delays = [self._random.uniform(0, self._options.delivery_jitter)]
             if self._random.random() < self._options.duplicate_fraction:
                 delays.append(self._random.uniform(0, self._options.duplicate_delay))
-        for delay in self._disturbance.delays(delays, losable):
+        for delay in self._disturbance.delivery_delays(delays, losable):
             self._agenda.after(delay, lambda: self._lambdas.invoke_async(function, event))

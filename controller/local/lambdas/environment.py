@@ -76,7 +76,7 @@ class ExecutionEnvironment:
                     directory=self._directory,
                     stdin=subprocess.PIPE,
                     output=log,
-                    keep=(write_end,),
+                    inherited_descriptors=(write_end,),
                 )
         finally:
             os.close(write_end)
