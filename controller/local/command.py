@@ -1,4 +1,4 @@
-"""The command `dyntrain local`, which runs the embedded cloud, its demo and its fault hunt."""
+"""The command `dyntrain local`, which runs the embedded cloud, its demo and its fault-injection hunt."""
 
 from __future__ import annotations
 

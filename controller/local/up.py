@@ -170,25 +170,22 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
     observer = Observer(
-        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=OBSERVE_SECONDS
+        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, poll_seconds=OBSERVE_SECONDS
     )
     hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
     observer.on_event = Narrator(
         display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
     ).show_event
     observer.start()
-    return observer.end
+    return observer.stop_at_once
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
     """The log file of the worker on an instance, or in one of the instance's slots; None if no log exists."""
     machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
-    candidate_paths = (
-        machine_folder / log_path,
-        machine_folder / "disk/upper" / log_path,
-    )  # of a plain, a bare machine
-    return next((candidate for candidate in candidate_paths if instance and candidate.exists()), None)
+    plain_log, bare_log = machine_folder / log_path, machine_folder / "disk" / "upper" / log_path
+    return next((candidate for candidate in (plain_log, bare_log) if instance and candidate.exists()), None)
 
 
 def _print_progress(activity: str) -> None:

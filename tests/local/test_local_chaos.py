@@ -25,12 +25,19 @@ from dyntrain.controller.local.chaos.plan import (
     Throttle,
     Victim,
     Wish,
-    changes,
-    faults,
-    stretch,
+    plan_changes,
+    plan_faults,
+    stretch_plan,
 )
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_causes, stall_report
-from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.verdict import (
+    ClusterState,
+    Verdict,
+    build_hunt_report,
+    judge_state,
+    last_cool_down_end,
+    report_problems,
+)
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
 from dyntrain.training.events import CoolingDown, Readmitted
@@ -40,14 +47,14 @@ MASTER, ONE, TWO = "i-00000001", "i-00000002", "i-00000003"
 
 
 def test_the_plan_is_a_function_of_the_seed() -> None:
-    assert faults(3, 600) == faults(3, 600)
-    assert changes(3, 600, 2) == changes(3, 600, 2)
-    assert faults(3, 600) != faults(4, 600)
-    assert changes(3, 600, 2) != changes(4, 600, 2)
+    assert plan_faults(3, 600) == plan_faults(3, 600)
+    assert plan_changes(3, 600, 2) == plan_changes(3, 600, 2)
+    assert plan_faults(3, 600) != plan_faults(4, 600)
+    assert plan_changes(3, 600, 2) != plan_changes(4, 600, 2)
 
 
 def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> None:
-    planned = faults(1, 3600)
+    planned = plan_faults(1, 3600)
     assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
     assert planned[-1].at < 3600
     assert {fault.victim for fault in planned if isinstance(fault, Kill)} == set(Victim)
@@ -59,11 +66,11 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
         "dynamodb",
         "events",
     }
-    assert {change.wish for change in changes(1, 600, 2)} == set(Wish)
+    assert {change.wish for change in plan_changes(1, 600, 2)} == set(Wish)
 
 
 def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other_fault() -> None:
-    without, everything = faults(1, 600), faults(1, 600, links=True, volume=True)
+    without, everything = plan_faults(1, 600), plan_faults(1, 600, links=True, volume=True)
     assert tuple(fault for fault in everything if not isinstance(fault, Cut | Slow | Stall)) == without
     assert sum(isinstance(fault, Cut) for fault in everything) > 10
     assert sum(isinstance(fault, Slow) for fault in everything) > 5
@@ -97,7 +104,7 @@ def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other
     ],
 )
 def test_processes_are_known_by_their_command_lines(words: list[str], kind: Victim | None) -> None:
-    assert census.kind_of(words) is kind
+    assert census.victim_kind_of(words) is kind
 
 
 def test_nobody_outside_the_cloud_is_hit() -> None:
@@ -108,10 +115,10 @@ def test_nobody_outside_the_cloud_is_hit() -> None:
         subprocess.Popen(node, stdin=subprocess.PIPE) as other,
         subprocess.Popen(cloud, stdin=subprocess.PIPE) as root,
     ):
-        hit = wait_for(lambda: census.processes(root.pid)[Victim.BOOTSTRAP])
+        hit = wait_for(lambda: census.victim_processes(root.pid)[Victim.BOOTSTRAP])
         assert len(hit) == 1
         assert other.pid not in hit
-        assert census.processes(other.pid) == {kind: [] for kind in Victim}
+        assert census.victim_processes(other.pid) == {kind: [] for kind in Victim}
 
 
 class Api:
@@ -138,7 +145,7 @@ def people_of(api: Api, planned: list[Change]) -> People:
     cluster = Cluster("c", "template", "group", MASTER, ())
     people = People(api, api, cluster, lambda _: True, lambda _: None)
     people.start(planned)
-    people.finish()
+    people.finish_due_changes()
     return people
 
 
@@ -159,7 +166,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         "group 2",
     ]
     assert people.change_count == 4
-    people.remove_all()
+    people.remove_elastic_nodes()
     assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
 
 
@@ -185,7 +192,7 @@ WISHES = Wishes({ONE: True}, set(), 1)
 
 
 def test_what_is_as_wished_is_clean() -> None:
-    assert judge(WISHED, WISHES) == Verdict()
+    assert judge_state(WISHED, WISHES) == Verdict()
 
 
 @pytest.mark.parametrize(
@@ -210,13 +217,13 @@ def test_what_is_as_wished_is_clean() -> None:
     ],
 )
 def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> None:
-    verdict = judge(replace(WISHED, **change), WISHES)
+    verdict = judge_state(replace(WISHED, **change), WISHES)
     assert any(word in line for line in verdict.stuck), verdict
 
 
 def test_an_instance_tagged_again_may_have_been_too_late() -> None:
     gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
-    assert judge(gone, Wishes({ONE: True}, {ONE}, 1)).clean
+    assert judge_state(gone, Wishes({ONE: True}, {ONE}, 1)).clean
 
 
 def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
@@ -229,9 +236,9 @@ def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
         Readmitted(instance=ONE, at=161.0),
         CoolingDown(instance=ONE, at=170.0, seconds=120.0, reason="it failed"),
     ]
-    assert last_cool_down(begun) == 350.0
-    assert last_cool_down([*begun, Readmitted(instance=TWO, at=200.0)]) == 290.0
-    assert last_cool_down(begun[:1] + begun[2:3]) == 0.0
+    assert last_cool_down_end(begun) == 350.0
+    assert last_cool_down_end([*begun, Readmitted(instance=TWO, at=200.0)]) == 290.0
+    assert last_cool_down_end(begun[:1] + begun[2:3]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -249,16 +256,16 @@ def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
     job: dict[str, Any], strays: list[str], word: str
 ) -> None:
     fine = {"samples_lost": 0, "samples_doubled": 0, "final_accuracy": 0.95, "longest_stall_seconds": 4.0}
-    assert problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
-    lines = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
+    assert report_problems(build_hunt_report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
+    lines = report_problems(build_hunt_report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
     assert any(word in line for line in lines), lines
 
 
 def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
     """Else a hunt there finds that its host is slow: workers are killed before they have come to their first step."""
-    planned = faults(3, 600)
-    assert stretch(planned, 1.0, 600) == planned
-    slow = stretch(planned, 5.0, 600)
+    planned = plan_faults(3, 600)
+    assert stretch_plan(planned, 1.0, 600) == planned
+    slow = stretch_plan(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
 

@@ -88,7 +88,7 @@ def test_what_a_script_writes_does_not_move_the_terminal() -> None:
 def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
     """Two lines a second took what was to be pasted out of sight, and the joins with them."""
     terminal = Terminal()
-    telling = Narrator(terminal, every=5.0)
+    telling = Narrator(terminal, epoch_seconds=5.0)
     trained = [
         events.Segment.model_construct(epoch=n, at=100.0 + n, generation=1 if n < 8 else 2, pids={ONE: 7})
         for n in range(11)
