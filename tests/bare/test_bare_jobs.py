@@ -79,7 +79,7 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
     argv = [sys.executable, "-m", "dyntrain", "job"]
     done = subprocess.run(
         [*argv, *words],
-        env=cloud.client_environment,
+        env=cloud.program_environment,
         capture_output=True,
         text=True,
         check=False,
@@ -91,7 +91,7 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
         assert s3.get_object(Bucket=BUCKET, Key=f"bare/artifacts/rank-{rank}")["Body"].read() == b"trained"
     shown = subprocess.run(
         [*argv, "logs", "bare"],
-        env=cloud.client_environment,
+        env=cloud.program_environment,
         capture_output=True,
         text=True,
         check=False,

@@ -272,7 +272,7 @@ def _the_pools(controller: Controller, cloud: Cloud, group: str) -> None:
     assert set(controller.rebalance()) == {"demo", "listed"}
     wait_for(lambda: cloud.instance_state(machine) == "running", PATIENCE)
     controller.resync()
-    cloud.reservations.end(reserved)
+    cloud.reservations.end_reservation(reserved)
     for _ in range(3):  # untagged, known to have left, stopped
         controller.rebalance()
         controller.resync()

@@ -29,27 +29,36 @@ def member(
 
 
 def test_heartbeat_moves_the_deadline_but_never_beyond_the_cap() -> None:
-    action = hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 30.0, "ABANDON", 1000.0)
+    action = hooks.begin_action("t", "g", "h", events.LAUNCHING, "i-1", 30.0, "ABANDON", 1000.0)
     assert action.deadline == 1030.0
     assert action.with_heartbeat(1020.0).deadline == 1050.0
     assert action.with_heartbeat(1000.0 + 2990.0).deadline == 1000.0 + 100 * 30.0
-    assert hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 7200.0, "ABANDON", 0.0).limit == 48 * 3600.0
+    assert (
+        hooks.begin_action("t", "g", "h", events.LAUNCHING, "i-1", 7200.0, "ABANDON", 0.0).latest_deadline
+        == 48 * 3600.0
+    )
 
 
 def test_scale_in_takes_those_not_in_service_first_then_the_newest() -> None:
     members = [member("old", order=1), member("new", order=2), member("coming", "Pending:Wait", order=3)]
-    assert scaling.surplus(members, 2) == ["coming"]
-    assert scaling.surplus(members, 1) == ["coming", "new"]
+    assert scaling.surplus_instances(members, 2) == ["coming"]
+    assert scaling.surplus_instances(members, 1) == ["coming", "new"]
 
 
 def test_scale_in_never_takes_protected_instances_and_leaving_ones_do_not_count() -> None:
     members = [member("kept", protected=True), member("also", protected=True), member("leaving", "Terminating:Wait")]
-    assert scaling.surplus(members, 0) == []
-    assert scaling.missing_count(members, 3) == 1
+    assert scaling.surplus_instances(members, 0) == []
+    assert scaling.count_missing(members, 3) == 1
 
 
 def test_failed_launches_are_repeated_ever_more_slowly_up_to_a_minute() -> None:
-    assert [scaling.relaunch_delay(failures, 1.0) for failures in (0, 1, 2, 3, 30)] == [0.0, 1.0, 2.0, 4.0, 60.0]
+    assert [scaling.relaunch_delay_seconds(failures, 1.0) for failures in (0, 1, 2, 3, 30)] == [
+        0.0,
+        1.0,
+        2.0,
+        4.0,
+        60.0,
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=30), st.integers())

@@ -138,7 +138,7 @@ class StateReader:
     def _status(self) -> dict[str, Any]:
         command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
         process = subprocess.run(
-            command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=self._cloud.program_environment, capture_output=True, text=True, timeout=60, check=False
         )
         if process.returncode:
             raise RuntimeError(f"dyntrain status: {process.stderr.strip()}")

@@ -1,4 +1,6 @@
-"""Apply the effects of calls that moto has answered: machines boot and shut down, groups act, events are published."""
+"""Apply the effects of API calls that moto has answered: machines boot and shut down, Auto Scaling groups act, events
+are published.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from dyntrain.controller.local.events import Origin
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.options import Options
 
-TABLE_WRITES = frozenset(
+TABLE_WRITE_ACTIONS = frozenset(
     {
         "PutItem",
         "UpdateItem",
@@ -37,9 +39,11 @@ TABLE_WRITES = frozenset(
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state before a call. `form`: changed parameters for moto, or None for unchanged parameters."""
+    """The state before an API call. `form` has changed parameters of the call for moto, or is None for unchanged
+    parameters.
+    """
 
-    tags: Snapshot
+    tags: Snapshot  # the instances' tags before the call
     form: dict[str, str] | None = None
     group_members: tuple[str, ...] = ()
 
@@ -64,11 +68,11 @@ class Consequences:
         self._past = past
         self._tags = TagWatch(account, bus)
 
-    def before(self, call: Call) -> Prepared:
+    def prepare_call(self, call: Call) -> Prepared:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
             tags = self._tags.snapshot(call.values("ResourceId"))
             for instance_id in tags:
-                self._past.before_tags_change(instance_id)
+                self._past.note_former_tags(instance_id)
             return Prepared(tags)
         if call.service == "cloudformation" and call.action == "DeleteStack":
             prepare_deletion(self._account, call.form["StackName"])
@@ -80,23 +84,23 @@ class Consequences:
             return Prepared({}, None, tuple(state.instance.id for state in group.instance_states))
         return Prepared({})
 
-    def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
-        """Apply the effects and return the answer. Called only when moto accepted the call."""
+    def apply_consequences(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+        """Apply the effects of a call that moto accepted, and return the call's answer."""
         if call.service == "ec2":
-            return self._ec2(call, prepared, answer)
+            return self._after_ec2_call(call, prepared, answer)
         if call.service == "autoscaling":
-            self._autoscaling(call, prepared)
+            self._after_autoscaling_call(call, prepared)
         elif call.service == "cloudformation" and call.action == "CreateStack":
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
             self._groups.reconcile()
-        elif call.service == "dynamodb" and call.action in TABLE_WRITES:
+        elif call.service == "dynamodb" and call.action in TABLE_WRITE_ACTIONS:
             self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
-            self._put_events(call, answer)
+            self._publish_put_events(call, answer)
         return answer
 
-    def _ec2(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+    def _after_ec2_call(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
         if call.action == "RunInstances":
             return self._run_instances(answer)
         if call.action in ("CreateTags", "DeleteTags"):
@@ -119,51 +123,58 @@ class Consequences:
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:
-        """Correct moto's answer to match later describe calls: new instances are pending, and have the cloud's
-        addresses.
+        """Correct moto's answer to RunInstances so that it agrees with later describe calls: new instances are pending,
+        and have addresses of the embedded cloud.
         """
-        text = answer.body.decode()
-        ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
-        for instance_id in dict.fromkeys(ids):
+        xml_text = answer.body.decode()
+        instance_ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", xml_text)
+        for instance_id in dict.fromkeys(instance_ids):
             moto_instance: Any = self._account.ec2.get_instance(instance_id)
-            old_address, old_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
+            former_address, former_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
             self._instances.on_launch(instance_id)
-            text = text.replace(f">{old_address}<", f">{moto_instance.private_ip}<").replace(
-                f">{old_host_name}<", f">{moto_instance.private_dns_name}<"
+            xml_text = xml_text.replace(f">{former_address}<", f">{moto_instance.private_ip}<").replace(
+                f">{former_host_name}<", f">{moto_instance.private_dns_name}<"
             )
             if self._options.launch_tags_emit:
                 self._tags.emit({instance_id: {}})
-        text = re.sub(
-            r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", text
+        xml_text = re.sub(
+            r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", xml_text
         )
-        return replace(answer, body=text.encode())
+        return replace(answer, body=xml_text.encode())
 
-    def _autoscaling(self, call: Call, prepared: Prepared) -> None:
+    def _after_autoscaling_call(self, call: Call, prepared: Prepared) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
-            desired = call.number("DesiredCapacity")
-            group.desired_capacity = group.min_size if desired is None else desired
+            desired_capacity = call.number("DesiredCapacity")
+            group.desired_capacity = group.min_size if desired_capacity is None else desired_capacity
         if call.action == "PutLifecycleHook":
             self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
         if prepared.group_members:
-            self._groups.end_all(list(prepared.group_members))
+            self._groups.terminate_deleted_members(list(prepared.group_members))
         if not call.action.startswith("Describe"):
             self._groups.reconcile()
 
-    def _put_events(self, call: Call, answer: Answer) -> None:
-        """Publish each entry that moto accepted, with the event id from moto's answer."""
-        results = json.loads(answer.body)["Entries"]
-        for entry, result in zip(call.document["Entries"], results, strict=True):
-            if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":
+    def _publish_put_events(self, call: Call, answer: Answer) -> None:
+        """Publish each entry of PutEvents that moto accepted, with the event id from moto's answer."""
+        accepted_entries = json.loads(answer.body)["Entries"]
+        for requested_entry, accepted_entry in zip(call.document["Entries"], accepted_entries, strict=True):
+            if (
+                "EventId" in accepted_entry
+                and requested_entry.get("EventBusName", "default").rpartition("/")[2] == "default"
+            ):
                 origin = Origin(
                     self._account.number,
                     self._account.region,
-                    float(entry.get("Time") or time.time()),
-                    result["EventId"],
+                    float(requested_entry.get("Time") or time.time()),
+                    accepted_entry["EventId"],
                 )
-                detail = json.loads(entry["Detail"])
+                detail = json.loads(requested_entry["Detail"])
                 self._bus.publish(
                     events.event_envelope(
-                        origin, entry["Source"], entry["DetailType"], list(entry.get("Resources", [])), detail
+                        origin,
+                        requested_entry["Source"],
+                        requested_entry["DetailType"],
+                        list(requested_entry.get("Resources", [])),
+                        detail,
                     )
                 )
