@@ -45,7 +45,7 @@ def _no_hosts() -> str:
     network = Namespaces()
     try:
         network.start()
-        network.entrance("probe", network.addresses[0])
+        network.command_prefix("probe", network.addresses[0])
     except (NamespacesUnavailable, OSError) as error:
         return str(error)
     finally:

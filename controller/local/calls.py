@@ -31,7 +31,7 @@ class Call:
     document: dict[str, Any]  # the body of a JSON request
 
     def values(self, prefix: str) -> list[str]:
-        """The values of a list in a query request, in order. Their keys are `prefix.1`, `prefix.2`, ... or
+        """The values of a list in a query request, in order. The keys of the list are `prefix.1`, `prefix.2`, ... or
         `prefix.member.1`, ...
         """
         numbered_values = []

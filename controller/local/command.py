@@ -193,9 +193,9 @@ def chaos(
         require(REQUIRED_PACKAGES)
         from dyntrain.controller.local.chaos.hunt import run_chaos
         from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
-        from dyntrain.controller.local.machines.namespaces import available
+        from dyntrain.controller.local.machines.namespaces import namespaces_available
 
-        with_namespaces = available() if namespaces is None else namespaces
+        with_namespaces = namespaces_available() if namespaces is None else namespaces
         if with_namespaces:
             in_a_mount_namespace(sys.argv[1:])
         with ended_by_signals():

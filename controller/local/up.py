@@ -101,7 +101,7 @@ def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
     if chosen.wheel is None:
         raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
     _print_progress("making the image of a bare system, which takes a minute the first time")
-    root = image.make(BARE_FOLDER, template_text())
+    root = image.build_root(BARE_FOLDER, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
         ended_by_signals() as ending,

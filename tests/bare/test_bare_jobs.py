@@ -50,7 +50,7 @@ with open(f"artifacts/rank-{rank}", "w") as file:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    root = image.make(Path("build/bare"), template_text())
+    root = image.build_root(Path("build/bare"), template_text())
     folder = tmp_path_factory.mktemp("bare-jobs")
     options = Options(namespaces=True, bare=root, machine_stop=30.0)
     with Cloud(resync_seconds=30.0, state_dir=folder, options=options) as up:

@@ -12,12 +12,12 @@ from dyntrain.controller.local.calls import parse_call
 from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.tags import changed_keys
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
-from dyntrain.controller.local.lambdas.packaged import packaged, with_stage_defaults
+from dyntrain.controller.local.lambdas.packaged import packaged_template, with_stage_defaults
 from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
-from dyntrain.controller.local.lambdas.stream import item_key, shuffled_by_item
+from dyntrain.controller.local.lambdas.stream import item_key_of, shuffled_by_item
 from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, on_loopback
-from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata
-from dyntrain.controller.local.machines.imds import Tokens, find
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
+from dyntrain.controller.local.machines.imds import Tokens, find_value
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,8 +68,8 @@ def test_a_shuffled_batch_keeps_each_items_order_and_every_record(changes: list[
     ]
     shuffled = shuffled_by_item(records, random.Random(seed))
     assert sorted(record["number"] for record in shuffled) == [record["number"] for record in records]
-    for key in {item_key(record) for record in records}:
-        numbers = [record["number"] for record in shuffled if item_key(record) == key]
+    for key in {item_key_of(record) for record in records}:
+        numbers = [record["number"] for record in shuffled if item_key_of(record) == key]
         assert numbers == sorted(numbers)
 
 
@@ -107,15 +107,15 @@ def test_changed_keys_are_those_that_came_went_or_differ() -> None:
 
 def test_addresses_of_clouds_on_neighbouring_ports_differ_and_come_back_late() -> None:
     first, second = Addresses(on_loopback(5000)), Addresses(on_loopback(5001))
-    one = first.take()
+    one = first.take_address()
     assert one == "127.19.136.2"
-    assert one != second.take()
-    first.free(one)
-    assert first.take() != one
-    small = Addresses(on_loopback(5000, blocks=1))
-    assert len({small.take() for _ in range(253)}) == 253
+    assert one != second.take_address()
+    first.release_address(one)
+    assert first.take_address() != one
+    small = Addresses(on_loopback(5000, block_count=1))
+    assert len({small.take_address() for _ in range(253)}) == 253
     with pytest.raises(AddressesExhausted):
-        small.take()
+        small.take_address()
 
 
 def test_query_lists_come_in_order_of_their_numbers() -> None:
@@ -134,28 +134,28 @@ def test_a_request_that_is_no_aws_call_is_passed_on_and_not_crashed_on() -> None
 def test_metadata_tokens_end_with_their_time_to_live() -> None:
     now = [0.0]
     tokens = Tokens(lambda: now[0])
-    token = tokens.issue(10)
-    assert tokens.valid(token)
+    token = tokens.issue_token(10)
+    assert tokens.is_valid_token(token)
     now[0] = 10.0
-    assert not tokens.valid(token)
-    assert not tokens.valid(None)
+    assert not tokens.is_valid_token(token)
+    assert not tokens.is_valid_token(None)
 
 
 def test_metadata_without_permission_or_notice_has_no_such_paths() -> None:
     facts = InstanceFacts(
         "i-1", "ami-1", "t3.micro", "127.1.2.3", "us-east-1a", "us-east-1", "123456789012", 0.0, tags=None
     )
-    tree = metadata(facts, Signer(), 0.0)
-    assert find(tree, "/latest/meta-data/instance-id") == "i-1"
-    assert find(tree, "/latest/meta-data/placement/") == "availability-zone\nregion"
-    assert find(tree, "/latest/meta-data/tags/instance") is None
-    assert find(tree, "/latest/meta-data/spot/instance-action") is None
-    assert find(tree, "/latest/meta-data/instance-id/more") is None
+    tree = metadata_tree(facts, Signer(), 0.0)
+    assert find_value(tree, "/latest/meta-data/instance-id") == "i-1"
+    assert find_value(tree, "/latest/meta-data/placement/") == "availability-zone\nregion"
+    assert find_value(tree, "/latest/meta-data/tags/instance") is None
+    assert find_value(tree, "/latest/meta-data/spot/instance-action") is None
+    assert find_value(tree, "/latest/meta-data/instance-id/more") is None
 
 
 def test_an_app_without_a_stack_to_merge_is_refused_with_the_files_name(tmp_path: Path) -> None:
     with pytest.raises(ResourcesInvalid, match=r"\.chalice/config\.json"):
-        packaged("app:app", tmp_path)
+        packaged_template("app:app", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ PRINT_PLACES = "import dyntrain, dyntrain.training.job, sys; print(dyntrain.__fi
 MAKE = """
 import sys
 from pathlib import Path
-from dyntrain.controller.local.machines.installation import installed
-print(installed(Path(sys.argv[1])))
+from dyntrain.controller.local.machines.installation import build_environment
+print(build_environment(Path(sys.argv[1])))
 """
 
 

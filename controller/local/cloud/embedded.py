@@ -40,7 +40,7 @@ from dyntrain.controller.local.errors import ResourcesInvalid
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
-from dyntrain.controller.local.lambdas.packaged import INHERITED, packaged
+from dyntrain.controller.local.lambdas.packaged import INHERITED_VARIABLES, packaged_template
 from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
 from dyntrain.controller.local.lambdas.schedule import Schedule
 from dyntrain.controller.local.lambdas.stream import Stream
@@ -48,7 +48,7 @@ from dyntrain.controller.local.listening import listen
 from dyntrain.controller.local.machines.identity import Signer
 from dyntrain.controller.local.machines.installation import checkout, unit_command
 from dyntrain.controller.local.machines.namespaces import Namespaces
-from dyntrain.controller.local.machines.volumes import SHARED, VOLUME
+from dyntrain.controller.local.machines.volumes import SHARED_FOLDER, VOLUME_PLACEHOLDER
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.controller.local.trace import Trace
@@ -210,7 +210,7 @@ class Cloud:
 
     def _create_components(self) -> None:
         if self.options.machines and self.options.machine_command is None and self.options.bare is None:
-            self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME))
+            self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME_PLACEHOLDER))
         options = self.options
         make_moto_use_fast_parser()
         make_moto_resolve_references()
@@ -264,7 +264,7 @@ class Cloud:
         else:
             self.state_dir = self._requested_state_dir.absolute()
         self.logs = self.state_dir / "logs"
-        for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED):
+        for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED_FOLDER):
             directory.mkdir(parents=True, exist_ok=True)
 
     def _serve_endpoint(self, listener: socket.socket) -> None:
@@ -289,7 +289,7 @@ class Cloud:
         """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
         EventBridge.
         """
-        template_text, stage = packaged(self._app, self._app_directory), self.options.stage
+        template_text, stage = packaged_template(self._app, self._app_directory), self.options.stage
         stack_name = f"dyntrain-{stage}"
         try:
             self.client("cloudformation").create_stack(
@@ -316,7 +316,7 @@ class Cloud:
         self.lambdas.start([function for function, _rules in parsed_functions], stage_variables)
 
     def _handler_variables(self) -> dict[str, str]:
-        inherited_variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        inherited_variables = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         python_path = [str(self._app_directory), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return (
             inherited_variables

@@ -21,12 +21,12 @@ from dyntrain.controller.local.cloud.past import Past
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
-from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
 from dyntrain.controller.local.machines.imds import Tree
 from dyntrain.controller.local.machines.job import job_command
 from dyntrain.controller.local.machines.machine import Machine, Place
 from dyntrain.controller.local.machines.namespaces import Namespaces
-from dyntrain.controller.local.machines.volumes import VOLUME, Volumes
+from dyntrain.controller.local.machines.volumes import VOLUME_PLACEHOLDER, Volumes
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.controller.local.trace import Trace
@@ -128,7 +128,7 @@ class Instances:
     def on_launch(self, instance_id: str) -> None:
         """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
-            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
+            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take_address())
             self._past.note_launch(instance_id)
             self._complete_moto_instance(instance)
             self._write_moto_state(instance, "pending")
@@ -283,7 +283,7 @@ class Instances:
     def _enter_terminated(self, instance: Instance) -> None:
         if self._network is not None:
             self._network.remove(instance.instance_id)
-        self._addresses.free(instance.address)
+        self._addresses.release_address(instance.address)
         self._enter_state(instance, "terminated")
 
     def _enter_stopped(self, instance: Instance) -> None:
@@ -298,9 +298,11 @@ class Instances:
         user_data = self._user_data(instance.instance_id)
         job_program = job_command(user_data, machine_root)
         bootstraps = "node_bootstrap" in user_data
-        volume, machine_place = self._volumes.folder_for(user_data), self._place(instance)
+        volume, machine_place = self._volumes.create_folder_for(user_data), self._place(instance)
         unit_arguments = (self._options.machine_command or ()) if bootstraps else ()
-        command = job_program or tuple(str(volume) if argument == VOLUME else argument for argument in unit_arguments)
+        command = job_program or tuple(
+            str(volume) if argument == VOLUME_PLACEHOLDER else argument for argument in unit_arguments
+        )
         machine = self._bare_machine(instance, machine_root, machine_place, volume) or Machine(
             self._spawner,
             machine_root,
@@ -316,8 +318,8 @@ class Instances:
         instance.boot_count += 1
         log_link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
         if not log_link.is_symlink():
-            log_link.symlink_to(machine.console)
-        link = None if self._network is None else self._network.link(instance.instance_id)
+            log_link.symlink_to(machine.console_path)
+        link = None if self._network is None else self._network.link_of(instance.instance_id)
         self._trace.write(
             "machine",
             instance=instance.instance_id,
@@ -355,8 +357,8 @@ class Instances:
 
         if self._network is None:
             return Place(tokens_required=tokens_required)
-        entrance = self._network.entrance(instance.instance_id, instance.address)
-        return Place(self._network.gateway, entrance, tokens_required)
+        command_prefix = self._network.command_prefix(instance.instance_id, instance.address)
+        return Place(self._network.gateway, command_prefix, tokens_required)
 
     def _check_machines(self) -> None:
         """Boot each machine again that reboots, or whose init process was killed, as after a kernel panic."""
@@ -396,7 +398,7 @@ class Instances:
                 user_data=self._user_data(instance.instance_id),
                 launch_index=int(moto_instance.ami_launch_index),
             )
-        return metadata(facts, self.signer, time.time())
+        return metadata_tree(facts, self.signer, time.time())
 
     # ---- moto's objects
 

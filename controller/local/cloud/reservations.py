@@ -86,7 +86,7 @@ class Reservations:
         kind: str = "default",
         seconds: float | None = None,
     ) -> str:
-        """Create an on-demand capacity reservation, or a Capacity Block if `kind` is "capacity-block"; return the id."""
+        """Create an on-demand capacity reservation, or a Capacity Block if `kind` is capacity-block; return the id."""
         ends_at = time.time() + seconds if seconds is not None else None
         reservation = CapacityReservation(
             f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, ends_at
