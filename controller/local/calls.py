@@ -21,7 +21,7 @@ AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 
 @dataclass(frozen=True)
-class Call:
+class ApiCall:
     """An API call of a client."""
 
     service: str  # the signing name: ec2, autoscaling, ssm, dynamodb or events
@@ -47,15 +47,15 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiAnswer:
     status: int  # of HTTP
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def parse_call(authorization: str, target: str, content_type: str, body: bytes) -> Call:
-    """Parse a request. Never raises an error: a request that cannot be parsed becomes a `Call` with empty fields, and
+def parse_call(authorization: str, target: str, content_type: str, body: bytes) -> ApiCall:
+    """Parse a request. Never raises an error: a request that cannot be parsed becomes an `ApiCall` with empty fields, and
     moto then receives the unchanged request.
     """
     credential_scope = _CREDENTIAL_SCOPE.search(authorization)
@@ -65,23 +65,23 @@ def parse_call(authorization: str, target: str, content_type: str, body: bytes) 
             document = json.loads(body or b"{}")
         except ValueError:
             document = {}
-        return Call(service, target.rpartition(".")[2], region, {}, document if isinstance(document, dict) else {})
+        return ApiCall(service, target.rpartition(".")[2], region, {}, document if isinstance(document, dict) else {})
     form: dict[str, str] = {}
     if content_type.startswith("application/x-www-form-urlencoded"):
         form = dict(urllib.parse.parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-    return Call(service, form.get("Action", ""), region, form, {})
+    return ApiCall(service, form.get("Action", ""), region, form, {})
 
 
 def encode_form(form: dict[str, str]) -> bytes:
     return urllib.parse.urlencode(form).encode()
 
 
-def refusal_answer(call: Call, refusal: ApiError) -> Answer:
+def refusal_answer(call: ApiCall, refusal: ApiError) -> ApiAnswer:
     """The error answer for a refused call, in the format of the call's service."""
     request_id = str(uuid.uuid4())
     if not call.form:
         body = json.dumps({"__type": refusal.code, "message": refusal.message}).encode()
-        return Answer(
+        return ApiAnswer(
             refusal.status,
             "application/x-amz-json-1.1",
             body,
@@ -95,10 +95,10 @@ def refusal_answer(call: Call, refusal: ApiError) -> Answer:
     else:
         inner_xml = f"{error_xml}<RequestId>{request_id}</RequestId>"
         xml_text = f'<ErrorResponse xmlns="{AUTO_SCALING_NAMESPACE}">{inner_xml}</ErrorResponse>'
-    return Answer(refusal.status, "text/xml", xml_text.encode())
+    return ApiAnswer(refusal.status, "text/xml", xml_text.encode())
 
 
-def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, element: str = "") -> Answer:
+def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, element: str = "") -> ApiAnswer:
     """An XML answer of Auto Scaling. If `element` is not empty, an element of that name encloses the `fields`."""
     inner_xml = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in (fields or {}).items())
     if element:
@@ -106,4 +106,4 @@ def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, eleme
     metadata_xml = f"<ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
     result_xml = f"<{action}Result>{inner_xml}</{action}Result>"
     xml_text = f'<{action}Response xmlns="{AUTO_SCALING_NAMESPACE}">{result_xml}{metadata_xml}</{action}Response>'
-    return Answer(200, "text/xml", xml_text.encode())
+    return ApiAnswer(200, "text/xml", xml_text.encode())

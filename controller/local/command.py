@@ -11,8 +11,8 @@ import click
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.listening import check_ports_are_free
 from dyntrain.controller.local.paths import local_path
-from dyntrain.controller.local.signals import Ended, ended_by_signals
-from dyntrain.controller.local.up import Up, serve
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.up import UpOptions, serve
 from dyntrain.missing import TRAINING, require
 
 LOOPBACK_HOST = "127.0.0.1"
@@ -95,7 +95,7 @@ def up(**option_values: Any) -> None:
     training on handwritten digits.
     """
     try:
-        options = Up(**option_values)
+        options = UpOptions(**option_values)
         if options.allow_changes and not options.dashboard:
             raise click.UsageError("--allow-changes needs the page; add --dashboard")
         options.own_command()  # reports a mistake before anything slow
@@ -107,7 +107,7 @@ def up(**option_values: Any) -> None:
         serve(options)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(0 if end.number == signal.SIGINT else 128 + end.number) from None
 
@@ -147,7 +147,7 @@ def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool)
             exit_code = run_demo(report, epochs, port, picture, ending.wait if stay else None)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(128 + end.number) from None
     raise SystemExit(exit_code)
@@ -202,7 +202,7 @@ def chaos(
             exit_code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(128 + end.number) from None
     raise SystemExit(exit_code)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.calls import ApiCall
 from dyntrain.controller.local.errors import ApiError
 
 # AWS's codes and wordings, from the services' pages "Common Errors" and
@@ -25,7 +25,7 @@ THROTTLING_ERRORS = {
 
 
 @dataclass(frozen=True)
-class Disorder:
+class DisturbanceRates:
     """How strongly the embedded cloud is disturbed."""
 
     lost: float = 0.0  # fraction of the events that are not delivered
@@ -43,10 +43,10 @@ class Disturbance:
         self._event_random = random.Random(seed)
         self._age_random = random.Random(f"ages {seed}")
         self._lock = threading.Lock()
-        self.disorder = Disorder()
+        self.disorder = DisturbanceRates()
         self.counts: Counter[str] = Counter()
 
-    def set(self, disorder: Disorder) -> None:
+    def set(self, disorder: DisturbanceRates) -> None:
         with self._lock:
             self.disorder = disorder
 
@@ -73,7 +73,7 @@ class Disturbance:
         with self._lock:
             return self._age_random.uniform(0.0, self.disorder.behind_seconds)
 
-    def raise_if_throttled(self, call: Call) -> None:
+    def raise_if_throttled(self, call: ApiCall) -> None:
         """Raise ApiError when the call is throttled."""
         with self._lock:
             if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):

@@ -5,7 +5,7 @@
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/automating_with_eventbridge.html
 - Auto Scaling: https://docs.aws.amazon.com/autoscaling/ec2/userguide/automating-ec2-auto-scaling-with-eventbridge.html
 
-All functions are pure: the caller passes the account, region, time and event id in an `Origin`.
+All functions are pure: the caller passes the account, region, time and event id in an `EventOrigin`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def timestamp(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class EventOrigin:
     """The account, region, time and id of an event. Each delivery of an event has the same id."""
 
     account: str
@@ -36,7 +36,7 @@ class Origin:
     event_id: str
 
 
-def event_envelope(origin: Origin, source: str, detail_type: str, resources: list[str], detail: Any) -> Event:
+def event_envelope(origin: EventOrigin, source: str, detail_type: str, resources: list[str], detail: Any) -> Event:
     return {
         "version": "0",
         "id": origin.event_id,
@@ -50,12 +50,12 @@ def event_envelope(origin: Origin, source: str, detail_type: str, resources: lis
     }
 
 
-def instance_arn(origin: Origin, instance_id: str) -> str:
+def instance_arn(origin: EventOrigin, instance_id: str) -> str:
     return f"arn:aws:ec2:{origin.region}:{origin.account}:instance/{instance_id}"
 
 
 def tag_change(
-    origin: Origin, instance_id: str, changed_tag_keys: list[str], version: int, tags: dict[str, str]
+    origin: EventOrigin, instance_id: str, changed_tag_keys: list[str], version: int, tags: dict[str, str]
 ) -> Event:
     """A tag change event. `tags` has all tags of the instance after the change. `changed_tag_keys` also has the keys of
     deleted tags. `version` grows with each change of the instance's tags.
@@ -71,21 +71,21 @@ def tag_change(
     return event_envelope(origin, "aws.tag", "Tag Change on Resource", [instance_arn(origin, instance_id)], detail)
 
 
-def state_change(origin: Origin, instance_id: str, state: str) -> Event:
+def state_change(origin: EventOrigin, instance_id: str, state: str) -> Event:
     detail = {"instance-id": instance_id, "state": state}
     return event_envelope(
         origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], detail
     )
 
 
-def spot_interruption(origin: Origin, instance_id: str, action: str) -> Event:
+def spot_interruption(origin: EventOrigin, instance_id: str, action: str) -> Event:
     detail = {"instance-id": instance_id, "instance-action": action}
     return event_envelope(
         origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], detail
     )
 
 
-def rebalance_recommendation(origin: Origin, instance_id: str) -> Event:
+def rebalance_recommendation(origin: EventOrigin, instance_id: str) -> Event:
     detail = {"instance-id": instance_id}
     return event_envelope(
         origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], detail
@@ -93,7 +93,7 @@ def rebalance_recommendation(origin: Origin, instance_id: str) -> Event:
 
 
 def lifecycle_action(
-    origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
+    origin: EventOrigin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
 ) -> Event:
     launch_or_terminate = "launch" if transition == LAUNCHING else "terminate"
     origin_and_destination = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
@@ -111,7 +111,7 @@ def lifecycle_action(
     )
 
 
-def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
+def test_notification(origin: EventOrigin, group_arn: str, group: str, transition: Transition) -> Event:
     """The test event that Auto Scaling sends for a new hook. The event's detail does not name the hook's transition
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
@@ -131,7 +131,7 @@ def test_notification(origin: Origin, group_arn: str, group: str, transition: Tr
 
 
 def activity_result(
-    origin: Origin,
+    origin: EventOrigin,
     group_arn: str,
     group: str,
     instance_id: str,
@@ -168,5 +168,5 @@ def activity_result(
     )
 
 
-def scheduled(origin: Origin, rule_arn: str) -> Event:
+def scheduled(origin: EventOrigin, rule_arn: str) -> Event:
     return event_envelope(origin, "aws.events", "Scheduled Event", [rule_arn], {})

@@ -141,4 +141,4 @@ def fill_volume(shared: Path) -> None:
     written digits, because scikit-learn is their source.
     """
     write_prepare_script(shared)
-    prepare_digits.build(shared / prepare_digits.DATA_FILE)
+    prepare_digits.write_digits(shared / prepare_digits.DATA_FILE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Trace:
+class CloudTrace:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("a", encoding="utf-8")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
-from dyntrain.controller.local.signals import Ended, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
 
 if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
-    from dyntrain.controller.local.signals import Ending
+    from dyntrain.controller.local.signals import SignalWaiter
     from dyntrain.controller.local.stack import Cluster
 
 BARE_FOLDER = Path("build/bare")
@@ -31,7 +31,7 @@ WORKER_LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
-class Up:
+class UpOptions:
     """The options of `dyntrain local up`. The fields have the names that click gives to the options."""
 
     port: int
@@ -65,9 +65,9 @@ class Up:
         return self.command, folder
 
 
-def serve(chosen: Up) -> None:
-    """Run the cloud until Ctrl-C or another signal, which raises Ended. Raises LocalCloudError if the cloud cannot
-    start.
+def serve(chosen: UpOptions) -> None:
+    """Run the cloud until Ctrl-C or another signal, which raises EndedBySignal. Raises LocalCloudError if the cloud
+    cannot start.
     """
     user_command, folder = chosen.own_command()
     if chosen.machines == "bare":
@@ -92,7 +92,7 @@ def serve(chosen: Up) -> None:
         print_events_until_ended(chosen, cloud, cluster, ending)
 
 
-def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
+def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.machines.bare import image
     from dyntrain.controller.local.options import Options
@@ -130,8 +130,8 @@ def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[
     return {"NodeFields": node_fields} if node_fields else {}
 
 
-def print_events_until_ended(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
-    """Print the guide, then the job's events, until a signal raises Ended."""
+def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, ending: SignalWaiter) -> None:
+    """Print the guide, then the job's events, until a signal raises EndedBySignal."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
@@ -147,12 +147,12 @@ def print_events_until_ended(chosen: Up, cloud: Cloud, cluster: Cluster, ending:
             stack.callback(_print_events(cloud, cluster))
         try:
             ending.wait()
-        except Ended:
+        except EndedBySignal:
             _print_progress("stopping")
             raise
 
 
-def _job_description(chosen: Up) -> str:
+def _job_description(chosen: UpOptions) -> str:
     if not chosen.command:
         return "LeNet on handwritten digits"
     folder = "the shared volume" if chosen.machines == "bare" else Path.cwd()

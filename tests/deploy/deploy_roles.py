@@ -64,7 +64,7 @@ class Controller:
         return Registry(self.world.ports.parameters, self.now)
 
     def take_in(self, source: str, kind: str, detail: dict[str, Any], *resources: str) -> None:
-        origin = events.Origin("1", "us-east-1", self.now(), "e")
+        origin = events.EventOrigin("1", "us-east-1", self.now(), "e")
         with self.recording.acting("intake"):
             assert (
                 take_in(

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import TAIL_LINES, last_log_lines
-from dyntrain.controller.local.chaos.people import People, Wishes
+from dyntrain.controller.local.chaos.people import SimulatedUsers, UserRequests
 from dyntrain.controller.local.chaos.plan import (
     Change,
-    Cut,
-    Freeze,
-    Kill,
-    Slow,
-    Stall,
-    Throttle,
+    LinkCut,
+    LinkSlowdown,
+    ProcessFreeze,
+    ProcessKill,
+    ServiceThrottle,
     Victim,
+    VolumeStall,
     Wish,
     plan_changes,
     plan_faults,
@@ -57,9 +57,9 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
     planned = plan_faults(1, 3600)
     assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
     assert planned[-1].at < 3600
-    assert {fault.victim for fault in planned if isinstance(fault, Kill)} == set(Victim)
-    assert {fault.victim for fault in planned if isinstance(fault, Freeze)} == set(Victim) - {Victim.MACHINE}
-    assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {
+    assert {fault.victim for fault in planned if isinstance(fault, ProcessKill)} == set(Victim)
+    assert {fault.victim for fault in planned if isinstance(fault, ProcessFreeze)} == set(Victim) - {Victim.MACHINE}
+    assert {fault.service for fault in planned if isinstance(fault, ServiceThrottle)} == {
         "ec2",
         "autoscaling",
         "ssm",
@@ -71,10 +71,12 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
 
 def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other_fault() -> None:
     without, everything = plan_faults(1, 600), plan_faults(1, 600, links=True, volume=True)
-    assert tuple(fault for fault in everything if not isinstance(fault, Cut | Slow | Stall)) == without
-    assert sum(isinstance(fault, Cut) for fault in everything) > 10
-    assert sum(isinstance(fault, Slow) for fault in everything) > 5
-    assert {1 <= fault.seconds <= 120 for fault in everything if isinstance(fault, Stall)} == {True}
+    assert (
+        tuple(fault for fault in everything if not isinstance(fault, LinkCut | LinkSlowdown | VolumeStall)) == without
+    )
+    assert sum(isinstance(fault, LinkCut) for fault in everything) > 10
+    assert sum(isinstance(fault, LinkSlowdown) for fault in everything) > 5
+    assert {1 <= fault.seconds <= 120 for fault in everything if isinstance(fault, VolumeStall)} == {True}
     assert [fault.at for fault in everything] == sorted(fault.at for fault in everything)
 
 
@@ -141,9 +143,9 @@ class Api:
         self.calls.append(f"{AutoScalingGroupName} {DesiredCapacity}")
 
 
-def people_of(api: Api, planned: list[Change]) -> People:
+def people_of(api: Api, planned: list[Change]) -> SimulatedUsers:
     cluster = Cluster("c", "template", "group", MASTER, ())
-    people = People(api, api, cluster, lambda _: True, lambda _: None)
+    people = SimulatedUsers(api, api, cluster, lambda _: True, lambda _: None)
     people.start(planned)
     people.finish_due_changes()
     return people
@@ -158,7 +160,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         Change(0, Wish.CAPACITY, 0, 2),
     ]
     people = people_of(api, planned)
-    assert people.wishes == Wishes({"i-00000001": True}, {"i-00000001"}, 2)
+    assert people.wishes == UserRequests({"i-00000001": True}, {"i-00000001"}, 2)
     assert api.calls == [
         "run",
         "untag i-00000001 c-aws-dl-cfn-elastic-worker",
@@ -167,7 +169,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
     ]
     assert people.change_count == 4
     people.remove_elastic_nodes()
-    assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
+    assert people.wishes == UserRequests({"i-00000001": False}, {"i-00000001"}, 0)
 
 
 def test_what_fits_nothing_is_no_change() -> None:
@@ -188,7 +190,7 @@ WISHED = ClusterState(
     nodes={MASTER: TRAINS, ONE: TRAINS, TWO: TRAINS},
     job="running",
 )
-WISHES = Wishes({ONE: True}, set(), 1)
+WISHES = UserRequests({ONE: True}, set(), 1)
 
 
 def test_what_is_as_wished_is_clean() -> None:
@@ -223,7 +225,7 @@ def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> No
 
 def test_an_instance_tagged_again_may_have_been_too_late() -> None:
     gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
-    assert judge_state(gone, Wishes({ONE: True}, {ONE}, 1)).clean
+    assert judge_state(gone, UserRequests({ONE: True}, {ONE}, 1)).clean
 
 
 def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:

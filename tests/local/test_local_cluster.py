@@ -16,7 +16,7 @@ from dyntrain.controller.local.errors import PortInUse, ProvisionFailed
 from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.listening import check_ports_are_free, listen
 from dyntrain.controller.local.pace import patient
-from dyntrain.controller.local.signals import Ended
+from dyntrain.controller.local.signals import EndedBySignal
 from dyntrain.controller.local.stack import (
     BUCKET_PATTERN,
     EMPTY_WHEEL_NAME,
@@ -24,7 +24,7 @@ from dyntrain.controller.local.stack import (
     create_stack,
     write_prepare_script,
 )
-from dyntrain.controller.local.up import Up, template_parameters, wait
+from dyntrain.controller.local.up import UpOptions, template_parameters, wait
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -146,14 +146,14 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
 ) -> None:
     """Among them it would be pasted too, and they would scroll away before they are read."""
     cluster = create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
-    chosen = Up(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
+    chosen = UpOptions(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
     master = str(cluster.master)
 
     class Ending:
         def wait(self) -> None:
             if not quiet:
                 wait_for(lambda: f"{master}  running" in heard(), 20)
-            raise Ended(signal.SIGINT)
+            raise EndedBySignal(signal.SIGINT)
 
     text = list[str]()
 
@@ -161,7 +161,7 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
         text.append(capsys.readouterr().out)
         return "".join(text)
 
-    with pytest.raises(Ended):
+    with pytest.raises(EndedBySignal):
         wait(chosen, toy.cloud, cluster, Ending())
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted

@@ -79,7 +79,7 @@ def test_patterns_match_a_suffix_and_only_that() -> None:
         (),
         (),
     )
-    origin = events.Origin("123456789012", "us-east-1", 0.0, "id")
+    origin = events.EventOrigin("123456789012", "us-east-1", 0.0, "id")
     assert rules.targets(events.tag_change(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
     assert rules.targets(events.tag_change(origin, "i-1", ["worker"], 1, {})) == []
 
@@ -95,7 +95,7 @@ def test_rates_are_understood_and_calendars_are_refused_clearly() -> None:
 
 
 def test_an_event_has_every_field_that_chalice_reads() -> None:
-    event = events.state_change(events.Origin("123456789012", "eu-west-1", 0.0, "id"), "i-1", "running")
+    event = events.state_change(events.EventOrigin("123456789012", "eu-west-1", 0.0, "id"), "i-1", "running")
     assert event["time"] == "1970-01-01T00:00:00Z"
     assert {"version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail"} == set(event)
     assert event["resources"] == ["arn:aws:ec2:eu-west-1:123456789012:instance/i-1"]

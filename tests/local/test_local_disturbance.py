@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError
-from dyntrain.controller.local.calls import Call
-from dyntrain.controller.local.disturbance import THROTTLING_ERRORS, Disorder, Disturbance
+from dyntrain.controller.local.calls import ApiCall
+from dyntrain.controller.local.disturbance import THROTTLING_ERRORS, Disturbance, DisturbanceRates
 from dyntrain.controller.local.errors import ApiError
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -13,7 +13,7 @@ from waiting import wait_for
 
 def disturbed(**disorder: float) -> Disturbance:
     disturbance = Disturbance(7)
-    disturbance.set(Disorder(**disorder))  # type: ignore[arg-type]
+    disturbance.set(DisturbanceRates(**disorder))  # type: ignore[arg-type]
     return disturbance
 
 
@@ -39,10 +39,10 @@ def test_an_event_comes_twice_or_late() -> None:
 @pytest.mark.parametrize("service", sorted(THROTTLING_ERRORS))
 def test_only_the_named_service_is_throttled(service: str) -> None:
     disturbance = Disturbance(7)
-    disturbance.set(Disorder(throttled={service: 1.0}))
+    disturbance.set(DisturbanceRates(throttled={service: 1.0}))
     with pytest.raises(ApiError):
-        disturbance.raise_if_throttled(Call(service, "Anything", "us-east-1", {}, {}))
-    disturbance.raise_if_throttled(Call("sts", "Anything", "us-east-1", {}, {}))
+        disturbance.raise_if_throttled(ApiCall(service, "Anything", "us-east-1", {}, {}))
+    disturbance.raise_if_throttled(ApiCall("sts", "Anything", "us-east-1", {}, {}))
     assert disturbance.counts == {f"throttled {service}": 1}
 
 
@@ -54,18 +54,18 @@ def test_a_client_understands_the_refusal_and_gets_through_again_afterwards(
 ) -> None:
     client = toy.cloud.client(service)
     client.meta.events.register("needs-retry.*", lambda **_: False)  # one try, so that the refusal is seen
-    toy.cloud.disturbance.set(Disorder(throttled={service: 1.0}))
+    toy.cloud.disturbance.set(DisturbanceRates(throttled={service: 1.0}))
     with pytest.raises(ClientError) as refusal:
         getattr(client, method)()
-    toy.cloud.disturbance.set(Disorder())
+    toy.cloud.disturbance.set(DisturbanceRates())
     assert refusal.value.response["Error"]["Code"] in ("ThrottlingException", "RequestLimitExceeded")
     assert getattr(client, method)()
 
 
 def test_a_lost_event_reaches_no_handler_and_the_next_one_does(toy: ToyCloud) -> None:
-    toy.cloud.disturbance.set(Disorder(lost=1.0))
+    toy.cloud.disturbance.set(DisturbanceRates(lost=1.0))
     toy.put(number=1)
-    toy.cloud.disturbance.set(Disorder())
+    toy.cloud.disturbance.set(DisturbanceRates())
     toy.put(number=2)
     wait_for(lambda: toy.notes("on_toy"))
     assert [payload["detail"]["number"] for payload in toy.payloads("on_toy")] == [2]

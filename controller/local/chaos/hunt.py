@@ -18,10 +18,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
 from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_log_lines
-from dyntrain.controller.local.chaos.people import People
+from dyntrain.controller.local.chaos.people import SimulatedUsers
 from dyntrain.controller.local.chaos.plan import plan_changes, plan_faults, stretch_plan
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
-from dyntrain.controller.local.chaos.storm import Storm
+from dyntrain.controller.local.chaos.storm import FaultInjector
 from dyntrain.controller.local.chaos.verdict import (
     ClusterState,
     Verdict,
@@ -252,7 +252,7 @@ def _hunt(
     slow_factor: float,
     print_line: Callable[[str], None],
     engine: str,
-) -> tuple[Storm, People, Verdict, dict[str, Any]]:
+) -> tuple[FaultInjector, SimulatedUsers, Verdict, dict[str, Any]]:
     mount = cloud.state_dir / "shared"
     write_prepare_script(mount)
     command = digits_command(EPOCHS, "--batch-size", "100")
@@ -261,9 +261,9 @@ def _hunt(
     step_monitor, state_reader, storm = (
         StepMonitor(mount, print_line),
         StateReader(cloud, cluster, mount),
-        Storm(cloud.disturbance, cloud.network, print_line, volume),
+        FaultInjector(cloud.disturbance, cloud.network, print_line, volume),
     )
-    people = People(
+    people = SimulatedUsers(
         cloud.client("ec2"),
         cloud.client("autoscaling"),
         cluster,
@@ -307,7 +307,9 @@ def _hunt(
     return storm, people, verdict, job_report
 
 
-def _wait_until_settled(state_reader: StateReader, people: People, print_line: Callable[[str], None]) -> Verdict:
+def _wait_until_settled(
+    state_reader: StateReader, people: SimulatedUsers, print_line: Callable[[str], None]
+) -> Verdict:
     """Wait until the cluster's state is as the users requested, and stays so while two more epochs end; return the last
     verdict. After a time limit, the last verdict is returned in any case.
     """

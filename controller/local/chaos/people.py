@@ -1,5 +1,5 @@
 """The simulated users (people) of a fault-injection hunt, who launch, tag and untag instances and resize the group
-through the AWS API. `Wishes` records the last requests of these users.
+through the AWS API. `UserRequests` records the last requests of these users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THREAD_JOIN_SECONDS = 60.0
 
 
 @dataclass
-class Wishes:
+class UserRequests:
     """The last requests of the simulated users. `by_hand` says of each instance that users launched by hand whether
     they still want the instance. `once_untagged` has the instances whose elastic tag users ever deleted.
     """
@@ -30,7 +30,7 @@ class Wishes:
     capacity: int = 0  # the group's desired capacity
 
 
-class People:
+class SimulatedUsers:
     """Carry out the planned changes of simulated users at their times, on a separate thread. `change_count` leaves out
     changes that AWS refused, and changes for which no suitable instance existed.
     """
@@ -52,7 +52,7 @@ class People:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
-        self.wishes = Wishes()
+        self.wishes = UserRequests()
         self.change_count = 0
 
     def start(self, changes: Sequence[Change]) -> None:

@@ -32,7 +32,7 @@ class Victim(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kill:
+class ProcessKill:
     """A SIGKILL for a process of the kind `victim`."""
 
     at: float  # seconds after the start of the hunt
@@ -41,7 +41,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Freeze:
+class ProcessFreeze:
     """A SIGSTOP for a process of the kind `victim`, and a SIGCONT `seconds` later."""
 
     at: float  # seconds after the start of the hunt
@@ -51,7 +51,7 @@ class Freeze:
 
 
 @dataclass(frozen=True)
-class Throttle:
+class ServiceThrottle:
     """A throttled AWS service: for `seconds`, the cloud refuses the given `fraction` of the calls to `service`."""
 
     at: float  # seconds after the start of the hunt
@@ -61,7 +61,7 @@ class Throttle:
 
 
 @dataclass(frozen=True)
-class Cut:
+class LinkCut:
     """A network link of a host that is cut for `seconds`."""
 
     at: float  # seconds after the start of the hunt
@@ -70,7 +70,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Slow:
+class LinkSlowdown:
     """A slow network link of a host: for `seconds`, the link carries only `megabits` a second."""
 
     at: float  # seconds after the start of the hunt
@@ -80,14 +80,14 @@ class Slow:
 
 
 @dataclass(frozen=True)
-class Stall:
+class VolumeStall:
     """A hanging volume: for `seconds`, writers to the shared volume wait."""
 
     at: float  # seconds after the start of the hunt
     seconds: float  # duration of the fault
 
 
-Fault = Kill | Freeze | Throttle | Cut | Slow | Stall
+Fault = ProcessKill | ProcessFreeze | ServiceThrottle | LinkCut | LinkSlowdown | VolumeStall
 
 
 class Wish(StrEnum):
@@ -137,15 +137,15 @@ def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = 
     def make_fault(at: float) -> Fault:
         fault_kind_draw = randomness.random()
         if fault_kind_draw < 0.6:
-            return Kill(at, _random_choice(randomness, KILL_WEIGHTS), randomness.random())
+            return ProcessKill(at, _random_choice(randomness, KILL_WEIGHTS), randomness.random())
         if fault_kind_draw < 0.9:
-            return Freeze(
+            return ProcessFreeze(
                 at,
                 _random_choice(randomness, FREEZE_WEIGHTS),
                 randomness.random(),
                 _random_duration(randomness, longest_fault_seconds),
             )
-        return Throttle(
+        return ServiceThrottle(
             at, randomness.choice(SERVICES), randomness.uniform(0.3, 0.9), _random_duration(randomness, 8.0)
         )
 
@@ -154,12 +154,12 @@ def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = 
     ]
     if links:
         planned_faults += [
-            Cut(at, randomness.random(), _random_duration(randomness, longest_fault_seconds))
+            LinkCut(at, randomness.random(), _random_duration(randomness, longest_fault_seconds))
             for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_CUTS)
         ]
         randomness = random.Random(f"slow links {seed}")
         planned_faults += [
-            Slow(
+            LinkSlowdown(
                 at,
                 randomness.random(),
                 randomness.choice((5.0, 20.0, 100.0)),
@@ -170,7 +170,7 @@ def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = 
     if volume:
         randomness, longest_stall_seconds = random.Random(f"volume {seed}"), min(LONGEST_STALL_SECONDS, duration / 5)
         planned_faults += [
-            Stall(at, _random_duration(randomness, longest_stall_seconds))
+            VolumeStall(at, _random_duration(randomness, longest_stall_seconds))
             for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_STALLS)
         ]
     return tuple(sorted(planned_faults, key=lambda planned_fault: planned_fault.at))

@@ -14,10 +14,19 @@ from functools import partial
 from typing import Protocol
 
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.plan import Cut, Fault, Freeze, Kill, Slow, Stall, Throttle, Victim
-from dyntrain.controller.local.disturbance import Disorder, Disturbance
+from dyntrain.controller.local.chaos.plan import (
+    Fault,
+    LinkCut,
+    LinkSlowdown,
+    ProcessFreeze,
+    ProcessKill,
+    ServiceThrottle,
+    Victim,
+    VolumeStall,
+)
+from dyntrain.controller.local.disturbance import Disturbance, DisturbanceRates
 
-HUNT_DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
+HUNT_DISORDER = DisturbanceRates(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
 
 Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
@@ -47,7 +56,7 @@ class Volume(Protocol):
     def resume(self) -> bool: ...
 
 
-class Storm:
+class FaultInjector:
     """Apply faults to the descendants of this process. With `network`, faults also hit network links, and with
     `volume`, faults also hit the shared volume. `counts` has the number of faults of each kind. A fault that found
     nothing to hit is not counted.
@@ -92,7 +101,7 @@ class Storm:
 
     def end(self) -> None:
         """End all faults that still last. Safe to call twice."""
-        self._disturbance.set(Disorder())
+        self._disturbance.set(DisturbanceRates())
         for pid in sorted(self._frozen_pids):
             self._thaw_process(pid)
         for host in sorted(self._cut_hosts):
@@ -103,24 +112,24 @@ class Storm:
 
     def _apply_fault(self, fault: Fault) -> Undo | None:
         match fault:
-            case Kill():
+            case ProcessKill():
                 self._signal_process(fault.victim, fault.pick, signal.SIGKILL, "killed")
                 return None
-            case Freeze():
+            case ProcessFreeze():
                 pid = self._signal_process(fault.victim, fault.pick, signal.SIGSTOP, "frozen")
                 return None if pid is None else (fault.seconds, partial(self._thaw_process, pid))
-            case Throttle():
+            case ServiceThrottle():
                 self._print_line(
                     f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s"
                 )
                 self._disturbance.set(replace(HUNT_DISORDER, throttled={fault.service: fault.fraction}))
                 return fault.seconds, partial(self._disturbance.set, HUNT_DISORDER)
-            case Cut():
+            case LinkCut():
                 host = self._disturb_link(
                     fault.pick, self._cut_hosts, lambda links, host: links.cut(host), "link cut", "is cut off"
                 )
                 return None if host is None else (fault.seconds, partial(self._mend_link, host))
-            case Slow():
+            case LinkSlowdown():
                 megabits = fault.megabits
                 host = self._disturb_link(
                     fault.pick,
@@ -130,7 +139,7 @@ class Storm:
                     f"has a link of {megabits:g} Mb/s",
                 )
                 return None if host is None else (fault.seconds, partial(self._speed_up_link, host))
-            case Stall():
+            case VolumeStall():
                 if self._volume is None or not self._volume.hang(fault.seconds):
                     return None
                 self._counts["volume stalled"] += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyntrain.controller.local.chaos.people import Wishes
+from dyntrain.controller.local.chaos.people import UserRequests
 from dyntrain.training.events import CoolingDown, Event, Readmitted
 
 GOOD_ACCURACY = 0.9
@@ -43,7 +43,7 @@ class Verdict:
         return not self.stuck and not self.unwanted
 
 
-def judge_state(observed: ClusterState, wishes: Wishes) -> Verdict:
+def judge_state(observed: ClusterState, wishes: UserRequests) -> Verdict:
     verdict = Verdict()
     if observed.job != "running":
         verdict.stuck.append(f"the job is {observed.job or 'silent: it does not report'}")
@@ -62,7 +62,7 @@ def judge_state(observed: ClusterState, wishes: Wishes) -> Verdict:
     return verdict
 
 
-def _check_wanted_instance(instance: str, observed: ClusterState, wishes: Wishes, verdict: Verdict) -> None:
+def _check_wanted_instance(instance: str, observed: ClusterState, wishes: UserRequests, verdict: Verdict) -> None:
     ec2_state = observed.states[instance]
     if ec2_state != "running":
         if instance not in wishes.once_untagged:  # an untagged instance may be terminated before users tag it again

@@ -7,13 +7,13 @@ from __future__ import annotations
 import time
 import uuid
 
-from dyntrain.controller.local.calls import Answer, Call, auto_scaling_answer
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall, auto_scaling_answer
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.errors import ApiError
 from dyntrain.controller.local.events import timestamp
 
 
-def answer_own_action(groups: Groups, call: Call) -> Answer | None:
+def answer_own_action(groups: Groups, call: ApiCall) -> ApiAnswer | None:
     """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
     refused call.
     """
@@ -33,7 +33,7 @@ def answer_own_action(groups: Groups, call: Call) -> Answer | None:
     return None
 
 
-def _required_parameter(call: Call, name: str) -> str:
+def _required_parameter(call: ApiCall, name: str) -> str:
     value = call.form.get(name)
     if not value:
         raise ApiError(
@@ -44,14 +44,14 @@ def _required_parameter(call: Call, name: str) -> str:
     return value
 
 
-def _token_or_instance(call: Call) -> tuple[str | None, str | None]:
+def _token_or_instance(call: ApiCall) -> tuple[str | None, str | None]:
     token, instance_id = call.form.get("LifecycleActionToken"), call.form.get("InstanceId")
     if token is None and instance_id is None:
         raise ApiError("ValidationError", "Either InstanceId or LifecycleActionToken must be specified")
     return token, instance_id
 
 
-def _answer_complete_action(groups: Groups, call: Call) -> Answer:
+def _answer_complete_action(groups: Groups, call: ApiCall) -> ApiAnswer:
     group, hook = _required_parameter(call, "AutoScalingGroupName"), _required_parameter(call, "LifecycleHookName")
     result = _required_parameter(call, "LifecycleActionResult")
     if result not in ("CONTINUE", "ABANDON"):
@@ -60,7 +60,7 @@ def _answer_complete_action(groups: Groups, call: Call) -> Answer:
     return auto_scaling_answer(call.action)
 
 
-def _answer_terminate_instance(groups: Groups, call: Call) -> Answer:
+def _answer_terminate_instance(groups: Groups, call: ApiCall) -> ApiAnswer:
     instance_id = _required_parameter(call, "InstanceId")
     decrement_capacity = _required_parameter(call, "ShouldDecrementDesiredCapacity").lower() == "true"
     group = groups.terminate_member(instance_id, decrement_capacity=decrement_capacity)

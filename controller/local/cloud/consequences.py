@@ -13,14 +13,14 @@ from typing import Any
 
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
 from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
-from dyntrain.controller.local.events import Origin
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.events import EventOrigin
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.options import Options
 
 TABLE_WRITE_ACTIONS = frozenset(
@@ -38,7 +38,7 @@ TABLE_WRITE_ACTIONS = frozenset(
 
 
 @dataclass(frozen=True)
-class Prepared:
+class StateBeforeCall:
     """The state before an API call. `form` has changed parameters of the call for moto, or is None for unchanged
     parameters.
     """
@@ -52,12 +52,12 @@ class Consequences:
     def __init__(
         self,
         account: Account,
-        bus: Bus,
+        bus: EventBus,
         instances: Instances,
         groups: Groups,
         options: Options,
         on_table_write: Callable[[], None],
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._bus = bus
@@ -68,23 +68,23 @@ class Consequences:
         self._past = past
         self._tags = TagWatch(account, bus)
 
-    def prepare_call(self, call: Call) -> Prepared:
+    def prepare_call(self, call: ApiCall) -> StateBeforeCall:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
             tags = self._tags.snapshot(call.values("ResourceId"))
             for instance_id in tags:
                 self._past.note_former_tags(instance_id)
-            return Prepared(tags)
+            return StateBeforeCall(tags)
         if call.service == "cloudformation" and call.action == "DeleteStack":
             prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
             # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
-            return Prepared({}, {**call.form, "DesiredCapacity": "0"})
+            return StateBeforeCall({}, {**call.form, "DesiredCapacity": "0"})
         if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
-            return Prepared({}, None, tuple(state.instance.id for state in group.instance_states))
-        return Prepared({})
+            return StateBeforeCall({}, None, tuple(state.instance.id for state in group.instance_states))
+        return StateBeforeCall({})
 
-    def apply_consequences(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+    def apply_consequences(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         """Apply the effects of a call that moto accepted, and return the call's answer."""
         if call.service == "ec2":
             return self._after_ec2_call(call, prepared, answer)
@@ -100,7 +100,7 @@ class Consequences:
             self._publish_put_events(call, answer)
         return answer
 
-    def _after_ec2_call(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+    def _after_ec2_call(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         if call.action == "RunInstances":
             return self._run_instances(answer)
         if call.action in ("CreateTags", "DeleteTags"):
@@ -122,7 +122,7 @@ class Consequences:
                 self._instances.on_reboot(instance_id)
         return answer
 
-    def _run_instances(self, answer: Answer) -> Answer:
+    def _run_instances(self, answer: ApiAnswer) -> ApiAnswer:
         """Correct moto's answer to RunInstances so that it agrees with later describe calls: new instances are pending,
         and have addresses of the embedded cloud.
         """
@@ -142,7 +142,7 @@ class Consequences:
         )
         return replace(answer, body=xml_text.encode())
 
-    def _after_autoscaling_call(self, call: Call, prepared: Prepared) -> None:
+    def _after_autoscaling_call(self, call: ApiCall, prepared: StateBeforeCall) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
             desired_capacity = call.number("DesiredCapacity")
@@ -154,7 +154,7 @@ class Consequences:
         if not call.action.startswith("Describe"):
             self._groups.reconcile()
 
-    def _publish_put_events(self, call: Call, answer: Answer) -> None:
+    def _publish_put_events(self, call: ApiCall, answer: ApiAnswer) -> None:
         """Publish each entry of PutEvents that moto accepted, with the event id from moto's answer."""
         accepted_entries = json.loads(answer.body)["Entries"]
         for requested_entry, accepted_entry in zip(call.document["Entries"], accepted_entries, strict=True):
@@ -162,7 +162,7 @@ class Consequences:
                 "EventId" in accepted_entry
                 and requested_entry.get("EventBusName", "default").rpartition("/")[2] == "default"
             ):
-                origin = Origin(
+                origin = EventOrigin(
                     self._account.number,
                     self._account.region,
                     float(requested_entry.get("Time") or time.time()),

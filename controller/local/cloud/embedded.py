@@ -28,22 +28,22 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud import stacks
 from dyntrain.controller.local.cloud.consequences import Consequences
-from dyntrain.controller.local.cloud.front import Front
+from dyntrain.controller.local.cloud.front import Endpoint
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.references import add_public_images, make_moto_resolve_references
 from dyntrain.controller.local.cloud.reservations import Reservations
 from dyntrain.controller.local.cloud.templates import make_moto_use_fast_parser
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ResourcesInvalid
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
 from dyntrain.controller.local.lambdas.packaged import INHERITED_VARIABLES, packaged_template
 from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
-from dyntrain.controller.local.lambdas.schedule import Schedule
-from dyntrain.controller.local.lambdas.stream import Stream
+from dyntrain.controller.local.lambdas.schedule import RuleSchedule
+from dyntrain.controller.local.lambdas.stream import TableStream
 from dyntrain.controller.local.listening import listen
 from dyntrain.controller.local.machines.identity import Signer
 from dyntrain.controller.local.machines.installation import checkout, unit_command
@@ -51,7 +51,7 @@ from dyntrain.controller.local.machines.namespaces import Namespaces
 from dyntrain.controller.local.machines.volumes import SHARED_FOLDER, VOLUME_PLACEHOLDER
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
@@ -180,7 +180,7 @@ class Cloud:
 
     def _start_all(self) -> None:
         self._make_state_dir()
-        self.trace = Trace(self.logs / "trace.jsonl")
+        self.trace = CloudTrace(self.logs / "trace.jsonl")
         self._clean_up.callback(self.trace.close)
         if self.network is not None:
             self._clean_up.callback(self.network.stop)
@@ -230,8 +230,8 @@ class Cloud:
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
         self.disturbance = Disturbance(options.seed)
-        past = Past(self.account, options.seed, options.behind)
-        self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
+        past = PastStates(self.account, options.seed, options.behind)
+        self.bus = EventBus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
             self.account,
             self.agenda,
@@ -247,13 +247,13 @@ class Cloud:
             past,
         )
         self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past)
-        self.schedule = Schedule(self.account, self.agenda, self.bus, options)
-        self.stream = Stream(self.account, self.trace, self.lambdas, self.dead_letters, options)
+        self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
+        self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
         consequences = Consequences(
             self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past
         )
         self.reservations = Reservations()
-        self.front = Front(
+        self.front = Endpoint(
             self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past
         )
 

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call, encode_form, parse_call, refusal_answer
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall, encode_form, parse_call, refusal_answer
 from dyntrain.controller.local.cloud import limits
 from dyntrain.controller.local.cloud.actions import answer_own_action
 from dyntrain.controller.local.cloud.consequences import Consequences
 from dyntrain.controller.local.cloud.groups import Groups
-from dyntrain.controller.local.cloud.launches import Launches
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.launches import LaunchFeatures
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.reservations import Reservations
 from dyntrain.controller.local.cloud.table_calls import table_answer
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ApiError
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
 StartResponse = Callable[..., Any]
@@ -34,7 +34,7 @@ Environ = dict[str, Any]
 UNLOCKED_SERVICES = frozenset({"sqs", "s3", "logs"})
 
 
-class Front:
+class Endpoint:
     """The WSGI application. `calls` counts the received API calls by (service, action)."""
 
     def __init__(
@@ -43,9 +43,9 @@ class Front:
         groups: Groups,
         reservations: Reservations,
         consequences: Consequences,
-        trace: Trace,
+        trace: CloudTrace,
         disturbance: Disturbance,
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._reservations = reservations
@@ -53,7 +53,7 @@ class Front:
         self._consequences = consequences
         self._trace = trace
         self._disturbance = disturbance
-        self._launches = Launches()
+        self._launches = LaunchFeatures()
         self._past = past
         self._moto = DomainDispatcherApplication(create_backend_app)
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -86,7 +86,7 @@ class Front:
         start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", headers)
         return [answer.body]
 
-    def _answer_call(self, call: Call, environ: Environ, body: bytes) -> Answer:
+    def _answer_call(self, call: ApiCall, environ: Environ, body: bytes) -> ApiAnswer:
         if call.service in UNLOCKED_SERVICES:
             return self._ask_moto(environ, body)
         with self._account.lock:
@@ -114,7 +114,7 @@ class Front:
                 self._launches.remember_launch(call, answer)
             return answer
 
-    def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
+    def _ask_moto(self, environ: Environ, body: bytes) -> ApiAnswer:
         moto_answer: list[Any] = []
 
         def start_moto_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
@@ -138,4 +138,4 @@ class Front:
         kept_headers = tuple(
             (name, value) for name, value in headers if name.lower() not in ("content-type", "content-length")
         )
-        return Answer(status, content_type, body_bytes, kept_headers)
+        return ApiAnswer(status, content_type, body_bytes, kept_headers)

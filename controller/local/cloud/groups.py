@@ -21,9 +21,9 @@ from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.hooks import ActionResult, LifecycleAction
 from dyntrain.controller.local.cloud.instances import Instances
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.errors import ApiError
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.options import Options
 from moto.autoscaling.models import FakeAutoScalingGroup
 
@@ -57,7 +57,7 @@ class Member:
 
 
 @dataclass
-class Launches:
+class GroupLaunches:
     """The state of a group's launches."""
 
     failures: int = 0  # failed launches in a row, which delay the next launch
@@ -70,10 +70,10 @@ class Groups:
         self,
         account: Account,
         agenda: Agenda,
-        bus: Bus,
+        bus: EventBus,
         instances: Instances,
         options: Options,
-        past: Past,
+        past: PastStates,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._account = account
@@ -84,7 +84,7 @@ class Groups:
         self._past = past
         self._clock = clock
         self._members: dict[str, Member] = {}
-        self._launches: dict[str, Launches] = {}
+        self._launches: dict[str, GroupLaunches] = {}
         self._launch_numbers = itertools.count()
         instances.on_state_change = self._on_state
         instances.on_recommendation = self._on_recommendation
@@ -105,7 +105,7 @@ class Groups:
                 self._sync_members(group)
                 member_views = self._member_views(group)
                 suspended_processes = self._suspended_process_names(group.name)
-                launch_state = self._launches.setdefault(group.name, Launches())
+                launch_state = self._launches.setdefault(group.name, GroupLaunches())
                 if "Launch" not in suspended_processes and self._clock() >= launch_state.not_before:
                     for _ in range(scaling.count_missing(member_views, group.desired_capacity)):
                         self._launch_instance(group, launch_state)
@@ -179,11 +179,11 @@ class Groups:
     def refuse_launches(self, group: str, messages: list[str]) -> None:
         """Make the next launches fail, one launch for each message, as in a zone without capacity."""
         with self._account.lock:
-            self._launches.setdefault(group, Launches()).refusals.extend(messages)
+            self._launches.setdefault(group, GroupLaunches()).refusals.extend(messages)
 
     # ---- launch
 
-    def _launch_instance(self, group: Any, launch_state: Launches) -> None:
+    def _launch_instance(self, group: Any, launch_state: GroupLaunches) -> None:
         former_instance_ids = {instance_state.instance.id for instance_state in group.instance_states}
         try:
             if launch_state.refusals:
@@ -201,7 +201,9 @@ class Groups:
                 )
                 self._instances.on_launch(instance_state.instance.id)
 
-    def _handle_failed_launch(self, group: Any, launch_state: Launches, instance_id: str, failure_message: str) -> None:
+    def _handle_failed_launch(
+        self, group: Any, launch_state: GroupLaunches, instance_id: str, failure_message: str
+    ) -> None:
         launch_state.failures += 1
         delay_seconds = scaling.relaunch_delay_seconds(launch_state.failures, self._options.relaunch_delay)
         launch_state.not_before = self._clock() + delay_seconds

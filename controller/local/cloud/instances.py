@@ -17,19 +17,19 @@ from dyntrain.controller.core.records.facts import InstanceState
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
-from dyntrain.controller.local.cloud.past import Past
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.cloud.past import PastStates
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
 from dyntrain.controller.local.machines.imds import Tree
 from dyntrain.controller.local.machines.job import job_command
-from dyntrain.controller.local.machines.machine import Machine, Place
+from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
 from dyntrain.controller.local.machines.volumes import VOLUME_PLACEHOLDER, Volumes
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.core.utils import utcnow
 from moto.ec2.models.instances import StateReason
 
@@ -68,16 +68,16 @@ class Instances:
         self,
         account: Account,
         agenda: Agenda,
-        bus: Bus,
+        bus: EventBus,
         spawner: Spawner,
-        trace: Trace,
+        trace: CloudTrace,
         options: Options,
         endpoint: str,
         port: int,
         state_dir: Path,
         network: Namespaces | None,
         signer: Signer,
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._agenda = agenda
@@ -330,7 +330,7 @@ class Instances:
         )
 
     def _bare_machine(
-        self, instance: Instance, machine_root: Path, machine_place: Place, volume: Path
+        self, instance: Instance, machine_root: Path, machine_place: MachinePlace, volume: Path
     ) -> Machine | None:
         image, network = self._options.bare, self._network
         if image is None or network is None:
@@ -346,7 +346,7 @@ class Instances:
             resources,
         )
 
-    def _place(self, instance: Instance) -> Place:
+    def _place(self, instance: Instance) -> MachinePlace:
         """The place where the instance's machine boots. With network namespaces, the first boot creates a host, which
         exists until the instance is terminated.
         """
@@ -356,9 +356,9 @@ class Instances:
                 return bool(self._moto_instance(instance.instance_id).metadata_options.http_tokens == "required")
 
         if self._network is None:
-            return Place(tokens_required=tokens_required)
+            return MachinePlace(tokens_required=tokens_required)
         command_prefix = self._network.command_prefix(instance.instance_id, instance.address)
-        return Place(self._network.gateway, command_prefix, tokens_required)
+        return MachinePlace(self._network.gateway, command_prefix, tokens_required)
 
     def _check_machines(self) -> None:
         """Boot each machine again that reboots, or whose init process was killed, as after a kernel panic."""

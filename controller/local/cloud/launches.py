@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.errors import ApiError
 from moto.ec2 import utils
 
@@ -21,10 +21,10 @@ EC2_XML_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 @dataclass(frozen=True)
 class AcceptedLaunch:
     form: dict[str, str]
-    answer: Answer
+    answer: ApiAnswer
 
 
-class Launches:
+class LaunchFeatures:
     """The accepted launches, by client token, and the placement groups. The caller holds the account's lock."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Launches:
         self._strategy_by_placement_group: dict[str, str] = {}
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
-    def answer_call(self, call: Call) -> Answer | None:
+    def answer_call(self, call: ApiCall) -> ApiAnswer | None:
         """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
         refused call.
         """
@@ -59,12 +59,12 @@ class Launches:
                 return _xml_answer(call, f"<placementGroupSet>{items_xml}</placementGroupSet>")
         return None
 
-    def remember_launch(self, call: Call, answer: Answer) -> None:
+    def remember_launch(self, call: ApiCall, answer: ApiAnswer) -> None:
         """Remember a launch that moto accepted, so that a repeated call gets the same answer."""
         if client_token := call.form.get("ClientToken"):
             self._accepted_launches[client_token] = AcceptedLaunch(_parameters(call), answer)
 
-    def _earlier_answer(self, call: Call) -> Answer | None:
+    def _earlier_answer(self, call: ApiCall) -> ApiAnswer | None:
         if group := call.form.get("Placement.GroupName"):
             self._check_placement_group_exists(group)
         accepted_launch = self._accepted_launches.get(call.form.get("ClientToken", ""))
@@ -87,11 +87,11 @@ class Launches:
         return "<item>" + "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items()) + "</item>"
 
 
-def _parameters(call: Call) -> dict[str, str]:
+def _parameters(call: ApiCall) -> dict[str, str]:
     return {key: value for key, value in call.form.items() if key != "DryRun"}
 
 
-def _xml_answer(call: Call, inner_xml: str) -> Answer:
+def _xml_answer(call: ApiCall, inner_xml: str) -> ApiAnswer:
     request_id_xml = f"<requestId>{uuid.uuid4()}</requestId>"
     xml_text = f'<{call.action}Response xmlns="{EC2_XML_NAMESPACE}">{request_id_xml}{inner_xml}</{call.action}Response>'
-    return Answer(200, "text/xml", xml_text.encode())
+    return ApiAnswer(200, "text/xml", xml_text.encode())

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.controller.contract.metadata_tags import TAG_KEY_PATTERN, refused_keys
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.calls import ApiCall
 from dyntrain.controller.local.errors import ApiError
 
 STANDARD_PARAMETER_BYTES = 4096
@@ -26,7 +26,7 @@ PROTECTION_BY_ACTION = {
 }
 
 
-def check_call(account: Account, call: Call) -> None:
+def check_call(account: Account, call: ApiCall) -> None:
     """Raise ApiError when AWS would refuse the call."""
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
@@ -56,7 +56,7 @@ def _instances_by_id(account: Account) -> dict[str, Any]:
     }
 
 
-def _check_no_reserved_tag_key(call: Call) -> None:
+def _check_no_reserved_tag_key(call: ApiCall) -> None:
     for name, key in call.form.items():
         if _TAG_KEY_PARAMETER.fullmatch(name) and key.lower().startswith(RESERVED_TAG_PREFIX):
             error_code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
@@ -64,7 +64,7 @@ def _check_no_reserved_tag_key(call: Call) -> None:
             raise ApiError(error_code, f"Value ( {key} ) for parameter key is invalid. {reason}")
 
 
-def _check_tags_allowed(account: Account, call: Call) -> None:
+def _check_tags_allowed(account: Account, call: ApiCall) -> None:
     instances = _instances_by_id(account)
     for resource_id in call.values("ResourceId"):
         if resource_id.startswith("i-") and resource_id not in instances:
@@ -82,7 +82,7 @@ def _check_tags_allowed(account: Account, call: Call) -> None:
             )
 
 
-def _check_not_protected(account: Account, call: Call) -> None:
+def _check_not_protected(account: Account, call: ApiCall) -> None:
     """Refuse a call that would stop or terminate a protected instance. moto would end the instances that the call names
     before the protected instance.
     """
@@ -113,11 +113,11 @@ def _check_parameter_size(document: dict[str, Any]) -> None:
         )
 
 
-def _named_group(account: Account, call: Call) -> Any:
+def _named_group(account: Account, call: ApiCall) -> Any:
     return account.autoscaling.autoscaling_groups.get(call.form.get("AutoScalingGroupName", ""))
 
 
-def _check_group_exists(account: Account, call: Call) -> None:
+def _check_group_exists(account: Account, call: ApiCall) -> None:
     name = call.form.get("AutoScalingGroupName")
     if (
         name is not None
@@ -127,7 +127,7 @@ def _check_group_exists(account: Account, call: Call) -> None:
         raise ApiError("ValidationError", f"AutoScalingGroup name not found - AutoScalingGroup '{name}' not found")
 
 
-def _check_desired_capacity(account: Account, call: Call) -> None:
+def _check_desired_capacity(account: Account, call: ApiCall) -> None:
     group = _named_group(account, call)
     desired_capacity = call.number("DesiredCapacity")
     if desired_capacity is None:
@@ -146,7 +146,7 @@ def _check_desired_capacity(account: Account, call: Call) -> None:
         )
 
 
-def _check_group_sizes(account: Account, call: Call) -> None:
+def _check_group_sizes(account: Account, call: ApiCall) -> None:
     group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
     min_size, max_size, desired_capacity = (
         call.number("MinSize"),
@@ -169,13 +169,13 @@ def _check_group_sizes(account: Account, call: Call) -> None:
         )
 
 
-def _check_hook_timeout(call: Call) -> None:
+def _check_hook_timeout(call: ApiCall) -> None:
     timeout_seconds = call.number("HeartbeatTimeout")
     if timeout_seconds is not None and not 30 <= timeout_seconds <= 7200:
         raise ApiError("ValidationError", "HeartbeatTimeout must be between 30 and 7200 seconds, inclusive")
 
 
-def _check_group_empty(account: Account, call: Call) -> None:
+def _check_group_empty(account: Account, call: ApiCall) -> None:
     if call.form.get("ForceDelete", "false").lower() != "true" and _named_group(account, call).instance_states:
         raise ApiError(
             "ResourceInUse",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.calls import ApiCall
 
 HISTORY_SECONDS = 60.0
 INSTANCE_CALLS = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
@@ -43,7 +43,7 @@ def _comparable_state(desired_capacity: int | None, member_states: Sequence[Any]
     return (desired_capacity, *members)
 
 
-class Past:
+class PastStates:
     def __init__(
         self, account: Account, seed: int, behind_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -92,7 +92,7 @@ class Past:
         return max(after, self._clock() + self._randomness.uniform(0.0, self._behind_seconds))
 
     @contextmanager
-    def showing_past(self, call: Call, age_seconds: float) -> Iterator[None]:
+    def showing_past(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
         """A context in which moto answers describe calls as it would have answered them `age_seconds` ago."""
         shown_at, lag_seconds = self._clock() - age_seconds, age_seconds or self._behind_seconds
         if call.service == "autoscaling":

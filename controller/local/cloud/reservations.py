@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.events import timestamp
 
 EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -112,7 +112,7 @@ class Reservations:
                     self._capacity_reservations[reservation], state="cancelled"
                 )
 
-    def answer_call(self, call: Call) -> Answer | None:
+    def answer_call(self, call: ApiCall) -> ApiAnswer | None:
         """The answer to a describe call for reservations, or None for any other API call."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
@@ -143,7 +143,7 @@ class Reservations:
         )
 
 
-def _filtered_states(call: Call) -> list[str]:
+def _filtered_states(call: ApiCall) -> list[str]:
     filter_prefixes = [
         key.removesuffix(".Name")
         for key, value in call.form.items()
@@ -194,10 +194,10 @@ def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
     }
 
 
-def _xml_answer(action: str, element: str, items: list[dict[str, str]]) -> Answer:
+def _xml_answer(action: str, element: str, items: list[dict[str, str]]) -> ApiAnswer:
     items_xml = "".join(
         f"<item>{''.join(f'<{name}>{escape(value)}</{name}>' for name, value in item.items())}</item>" for item in items
     )
     inner_xml = f"<requestId>{uuid.uuid4()}</requestId><{element}>{items_xml}</{element}>"
     xml_text = f'<{action}Response xmlns="{EC2_NAMESPACE}">{inner_xml}</{action}Response>'
-    return Answer(200, "text/xml;charset=UTF-8", xml_text.encode())
+    return ApiAnswer(200, "text/xml;charset=UTF-8", xml_text.encode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
@@ -22,7 +22,7 @@ _HANDLER_METHOD_BY_ACTION = {
 }
 
 
-def table_answer(account: Account, call: Call) -> Answer | None:
+def table_answer(account: Account, call: ApiCall) -> ApiAnswer | None:
     """The answer to a frequent call, or None for a call that moto's usual path should answer, such as a refused call.
     The caller holds the account's lock.
     """
@@ -36,4 +36,4 @@ def table_answer(account: Account, call: Call) -> Answer | None:
         result = getattr(handler, handler_method)().result
     except Exception:  # noqa: BLE001 - moto's usual path repeats the call and words the error
         return None
-    return Answer(200, "application/x-amz-json-1.0", json.dumps(result, cls=DynamoJsonEncoder).encode())
+    return ApiAnswer(200, "application/x-amz-json-1.0", json.dumps(result, cls=DynamoJsonEncoder).encode())

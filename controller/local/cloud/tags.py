@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 
 Snapshot = dict[str, dict[str, str]]
 
@@ -21,7 +21,7 @@ class TagWatch:
     tags, whose keys begin with `aws:`, are left out, because no document says that these events show them.
     """
 
-    def __init__(self, account: Account, bus: Bus) -> None:
+    def __init__(self, account: Account, bus: EventBus) -> None:
         self._account = account
         self._bus = bus
         self._versions: dict[str, int] = {}

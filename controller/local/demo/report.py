@@ -16,7 +16,7 @@ from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 
 @dataclass(frozen=True)
-class Request:
+class DemoRequest:
     """A request of the demo that an instance joins or leaves, with its time in seconds since the Unix epoch."""
 
     instance: str
@@ -27,8 +27,8 @@ def build_report(
     observations: Observations,
     statuses: Statuses,
     audit: Audit,
-    joins: list[Request],
-    leaves: list[Request],
+    joins: list[DemoRequest],
+    leaves: list[DemoRequest],
     mount: Path,
 ) -> dict[str, Any]:
     """Build the demo's report. `statuses` comes from the controller's audit trail. The demo requested `joins` and
@@ -116,7 +116,7 @@ def _epoch_entry(event: Segment) -> dict[str, Any]:
     }
 
 
-def _join_entry(observations: Observations, request: Request, mount: Path) -> dict[str, Any]:
+def _join_entry(observations: Observations, request: DemoRequest, mount: Path) -> dict[str, Any]:
     joined_event = next((event for event in observations.of_type(Joined) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
@@ -127,7 +127,7 @@ def _join_entry(observations: Observations, request: Request, mount: Path) -> di
     }
 
 
-def _leave_entry(observations: Observations, request: Request) -> dict[str, Any]:
+def _leave_entry(observations: Observations, request: DemoRequest) -> dict[str, Any]:
     forming_event = next((event for event in observations.of_type(Forming) if request.instance in event.leaving), None)
     left_event = next((event for event in observations.of_type(Left) if event.instance == request.instance), None)
     return {

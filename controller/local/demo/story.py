@@ -20,7 +20,7 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
 from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observations, Observer
-from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.report import DemoRequest, build_report, shortcomings
 from dyntrain.controller.local.demo.statuses import read_trail, wait_until_removed
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
@@ -36,7 +36,7 @@ RELEASE_SECONDS = 15.0
 
 
 @dataclass
-class Story:
+class DemoStory:
     """The demo's steps, which a user could take in the AWS console. Each step begins when the effect of the previous
     step is visible.
     """
@@ -45,8 +45,8 @@ class Story:
     cluster: Cluster
     observer: Observer
     display: PatientDisplay
-    joins: list[Request] = field(default_factory=list)
-    leaves: list[Request] = field(default_factory=list)
+    joins: list[DemoRequest] = field(default_factory=list)
+    leaves: list[DemoRequest] = field(default_factory=list)
 
     def run(self) -> None:
         """Run all steps of the demo. Raises TimeoutError when a step has no visible effect in time."""
@@ -92,11 +92,11 @@ class Story:
         self.display.show_line("> the demo is over; the job would train on")
 
     def _wait_for_join(self, instance: str, requested_at: float) -> None:
-        self.joins.append(Request(instance, requested_at))
+        self.joins.append(DemoRequest(instance, requested_at))
         self._wait_until(lambda observations: observations.status(instance) == "ADDED", f"{instance} is ADDED")
 
     def _wait_for_leave(self, instance: str, requested_at: float) -> None:
-        self.leaves.append(Request(instance, requested_at))
+        self.leaves.append(DemoRequest(instance, requested_at))
         self._wait_until(
             lambda observations: observations.states.get(instance) == "terminated", f"{instance} is terminated"
         )
@@ -174,7 +174,7 @@ def _play_story(
     observer = Observer(cloud.client("ec2"), CLUSTER_NAME, mount, display.show_line)
     observer.on_event = Narrator(display).show_event
     observer.start()
-    story = Story(cloud, cluster, observer, display)
+    story = DemoStory(cloud, cluster, observer, display)
     problems = []
     try:
         story.run()

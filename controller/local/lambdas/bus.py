@@ -10,14 +10,14 @@ import uuid
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.disturbance import Disturbance
-from dyntrain.controller.local.events import Event, Origin
+from dyntrain.controller.local.events import Event, EventOrigin
 from dyntrain.controller.local.lambdas.functions import Lambdas
 from dyntrain.controller.local.lambdas.rules import Rules
 from dyntrain.controller.local.options import Options
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 
 
-class Bus:
+class EventBus:
     """The event bus. Each delivery of an event is randomly delayed, and a fraction of the deliveries is repeated, as
     EventBridge may do.
     """
@@ -26,7 +26,7 @@ class Bus:
         self,
         account: Account,
         agenda: Agenda,
-        trace: Trace,
+        trace: CloudTrace,
         lambdas: Lambdas,
         options: Options,
         disturbance: Disturbance,
@@ -44,9 +44,9 @@ class Bus:
     def set_rules(self, rules: Rules) -> None:
         self._rules = rules
 
-    def origin(self) -> Origin:
-        """The `Origin` (account, region, time and id) of an event that happens now."""
-        return Origin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
+    def origin(self) -> EventOrigin:
+        """The `EventOrigin` (account, region, time and id) of an event that happens now."""
+        return EventOrigin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
 
     def publish(self, event: Event) -> None:
         target_functions = self._rules.targets(event)

@@ -19,11 +19,11 @@ from dyntrain.controller.local.spawner import Spawner
 APP_IMPORT_SECONDS = 60.0
 
 
-class Died(Exception):
+class HandlerDied(Exception):
     """Raised when the handler process ended before it answered, or was killed because it did not answer in time."""
 
 
-class TimedOut(Died):
+class HandlerTimedOut(HandlerDied):
     """Raised when the handler process did not answer in time and was killed."""
 
 
@@ -83,7 +83,7 @@ class ExecutionEnvironment:
         self._answer_descriptor, self._unread_bytes = read_end, b""
         try:
             first_answer = self._read_answer(Deadline(APP_IMPORT_SECONDS))
-        except Died as error:
+        except HandlerDied as error:
             raise AppNotLoaded(
                 f"the handlers' process of {self._app!r} ended before the app was loaded; see {self._log_path}"
             ) from error
@@ -94,13 +94,13 @@ class ExecutionEnvironment:
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Run a handler and return its answer. `timeout` is the function's time limit in seconds; a busy host gets more
-        time. Raises TimedOut or Died. After an error, the next invocation starts another process.
+        time. Raises HandlerTimedOut or HandlerDied. After an error, the next invocation starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
                 self.start_process()
             except AppNotLoaded as error:
-                raise Died(str(error)) from error
+                raise HandlerDied(str(error)) from error
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -108,11 +108,11 @@ class ExecutionEnvironment:
             self._process.stdin.flush()
         except OSError as error:
             self.kill()
-            raise Died("the handler process ended before its answer") from error
+            raise HandlerDied("the handler process ended before its answer") from error
         return self._read_answer(Deadline(timeout, headroom=1.0))
 
     def kill_for_good(self) -> None:
-        """Kill the handler process from another thread, and prevent its restart. A waiting `invoke` then raises Died."""
+        """Kill the handler process from another thread, and prevent a restart. A waiting `invoke` raises an error."""
         self._closed = True
         running_process = self._process
         if running_process is not None:
@@ -137,9 +137,9 @@ class ExecutionEnvironment:
             line, self._unread_bytes = read_line(self._answer_descriptor, deadline, self._unread_bytes)
         except TimeoutError as error:
             self.kill()
-            raise TimedOut("the handler did not answer in time and was killed") from error
+            raise HandlerTimedOut("the handler did not answer in time and was killed") from error
         except EOFError as error:
             self.kill()
-            raise Died("the handler process ended before its answer") from error
+            raise HandlerDied("the handler process ended before its answer") from error
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -22,11 +22,11 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.errors import AppNotLoaded
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
-from dyntrain.controller.local.lambdas.environment import Died, ExecutionEnvironment, TimedOut
+from dyntrain.controller.local.lambdas.environment import ExecutionEnvironment, HandlerDied, HandlerTimedOut
 from dyntrain.controller.local.lambdas.rules import Function
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 
 DEFAULT_TIMEOUT_SECONDS = 3.0  # seconds, as in Lambda
 
@@ -106,7 +106,7 @@ class Lambdas:
         self,
         account: Account,
         agenda: Agenda,
-        trace: Trace,
+        trace: CloudTrace,
         dead_letters: DeadLetters,
         options: Options,
         environments: list[ExecutionEnvironment],
@@ -203,11 +203,11 @@ class Lambdas:
         }
         try:
             handler_answer = environment.invoke(request, timeout_seconds)
-        except TimedOut:
+        except HandlerTimedOut:
             return InvocationResult(
                 "timeout", "Sandbox.Timedout", f"the task timed out after {timeout_seconds} seconds"
             )
-        except Died as error:
+        except HandlerDied as error:
             return InvocationResult("died", "Runtime.ExitError", str(error))
         if handler_answer["ok"]:
             return InvocationResult("ok", result=handler_answer["result"])

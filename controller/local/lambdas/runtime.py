@@ -22,7 +22,7 @@ from dyntrain.training.host.parentage import die_with_parent
 
 
 @dataclass(frozen=True)
-class Context:
+class LambdaContext:
     """The attributes that Lambda's context object has."""
 
     function_name: str
@@ -47,7 +47,7 @@ def load_app(app_target: str) -> Any:
 
 def run_handler(app: Any, request: dict[str, Any]) -> dict[str, Any]:
     os.environ["AWS_LAMBDA_FUNCTION_NAME"] = request["function"]
-    context = Context(request["function"], request["request_id"], request["arn"], request["deadline"])
+    context = LambdaContext(request["function"], request["request_id"], request["arn"], request["deadline"])
     try:
         result = app.handler_map[request["function"]](request["event"], context)
         json.dumps(result)

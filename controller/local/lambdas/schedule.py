@@ -7,13 +7,13 @@ from __future__ import annotations
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.rules import Rules, ScheduleRule
 from dyntrain.controller.local.options import Options
 
 
-class Schedule:
-    def __init__(self, account: Account, agenda: Agenda, bus: Bus, options: Options) -> None:
+class RuleSchedule:
+    def __init__(self, account: Account, agenda: Agenda, bus: EventBus, options: Options) -> None:
         self._account = account
         self._agenda = agenda
         self._bus = bus

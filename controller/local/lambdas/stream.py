@@ -22,7 +22,7 @@ from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas
 from dyntrain.controller.local.lambdas.rules import StreamRule, matches_pattern
 from dyntrain.controller.local.options import Options
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 
 Record = dict[str, Any]
 
@@ -57,7 +57,7 @@ def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Recor
     return [records_by_item[key].popleft() for key in key_order]
 
 
-class Lane:
+class RecordLane:
     """A queue of stream records, of which at most one batch is being delivered. All records of an item take the same
     lane.
     """
@@ -96,13 +96,13 @@ class Lane:
             self.changed.notify_all()
 
 
-class Stream:
+class TableStream:
     """Deliver records of the table's stream to the functions that subscribe to this stream."""
 
     def __init__(
         self,
         account: Account,
-        trace: Trace,
+        trace: CloudTrace,
         lambdas: Lambdas,
         dead_letters: DeadLetters,
         options: Options,
@@ -115,12 +115,12 @@ class Stream:
         self._random = random.Random(options.seed)
         self._table_changed = threading.Event()
         self._stopping = threading.Event()
-        self._routes: list[tuple[StreamRule, list[Lane]]] = []
+        self._routes: list[tuple[StreamRule, list[RecordLane]]] = []
         self._threads: list[threading.Thread] = []
 
     def start(self, rules: tuple[StreamRule, ...]) -> None:
         for rule in rules:
-            lanes = [Lane() for _ in range(self._options.stream_lanes)]
+            lanes = [RecordLane() for _ in range(self._options.stream_lanes)]
             self._routes.append((rule, lanes))
             self._threads += [
                 threading.Thread(target=self._deliver_lane, args=(rule, lane), name="stream-lane", daemon=True)
@@ -164,7 +164,7 @@ class Stream:
             stream_shard = table.stream_shard if table is not None else None
             return [] if stream_shard is None else [item.to_json() for item in stream_shard.items[read_count:]]
 
-    def _deliver_lane(self, rule: StreamRule, lane: Lane) -> None:
+    def _deliver_lane(self, rule: StreamRule, lane: RecordLane) -> None:
         record_limit = min(rule.batch, self._options.stream_batch)
         while batch := lane.take_batch(self._options.stream_window, record_limit):
             shuffled_batch = shuffled_by_item(batch, self._random)

@@ -34,7 +34,7 @@ POWER_CUT_SIGNALS = {signal.SIGUSR1, CLOUD_DIED_SIGNAL}
 HANDLED_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *POWER_CUT_SIGNALS}
 
 
-class Init:
+class InitProcess:
     """The init process of a machine. The function `switches_off` says, from the program's exit code, whether the
     machine has switched itself off.
     """
@@ -167,7 +167,9 @@ def main() -> None:
     adopt_orphans()
     die_with_parent(arguments.parent, CLOUD_DIED_SIGNAL)
     off_with_program = bool(arguments.off_with_program)
-    sys.exit(Init(json.loads(arguments.command), arguments.stop_seconds, lambda exit_code: off_with_program).run())
+    sys.exit(
+        InitProcess(json.loads(arguments.command), arguments.stop_seconds, lambda exit_code: off_with_program).run()
+    )
 
 
 if __name__ == "__main__":

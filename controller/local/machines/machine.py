@@ -23,7 +23,7 @@ _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
-class Place:
+class MachinePlace:
     """The place (this host or a network namespace) where a machine runs. The function `tokens_required` says whether
     the metadata service answers only requests with a token (IMDSv2).
     """
@@ -46,7 +46,7 @@ class Machine:
         endpoint: str,
         stop_seconds: float,
         metadata: Callable[[], Tree],
-        place: Place,
+        place: MachinePlace,
         off_with_program: bool = False,
     ) -> None:
         self._spawner = spawner

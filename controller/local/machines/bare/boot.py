@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dyntrain.controller.local.machines import namespaces
 from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOAD_FOLDER, SHARED_FOLDER
-from dyntrain.controller.local.machines.init_process import CLOUD_DIED_SIGNAL, HANDLED_SIGNALS, Init
+from dyntrain.controller.local.machines.init_process import CLOUD_DIED_SIGNAL, HANDLED_SIGNALS, InitProcess
 from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, ended
 
@@ -151,7 +151,7 @@ def main() -> None:
     joined_groups = join_control_groups()
     try:
         # systemd-nspawn ends with 0 when the system inside has switched itself off
-        init = Init(
+        init = InitProcess(
             nspawn_command(root, arguments), arguments.stop_seconds, lambda nspawn_exit_code: nspawn_exit_code == 0
         )
         exit_code = init.run()

@@ -12,7 +12,7 @@ from pathlib import Path
 from dyntrain.controller.local.machines.bare import boot, host
 from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOAD_FOLDER
 from dyntrain.controller.local.machines.imds import MetadataService, Tree
-from dyntrain.controller.local.machines.machine import Machine, Place
+from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
 from dyntrain.controller.local.spawner import Spawner
 
@@ -43,7 +43,7 @@ class BareMachine(Machine):
         endpoint: str,
         stop_seconds: float,
         metadata: Callable[[], Tree],
-        place: Place,
+        place: MachinePlace,
         resources: MachineResources,
     ) -> None:
         super().__init__(spawner, root, (), endpoint, stop_seconds, metadata, place)
