@@ -2,8 +2,8 @@
 
 moto, the emulator of AWS's APIs, keeps its state in globals of the process, separate by account number. Each embedded
 cloud takes an account number of its own, so that several clouds in one process do not see each other. moto changes
-plain dicts from many threads. Therefore every API call, and every change by the embedded cloud itself, must hold
-`lock`.
+plain dicts from many threads. Therefore every API call, and every change by the embedded cloud itself, must hold the
+account's lock.
 """
 
 from __future__ import annotations

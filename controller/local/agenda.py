@@ -36,8 +36,8 @@ class Agenda:
             self._changed.notify_all()
         self._thread.join(10.0)
 
-    def after(self, seconds: float, action: Action) -> None:
-        """Run `action` once, `seconds` from now. Once `stop` was called, no action is accepted."""
+    def run_after(self, seconds: float, action: Action) -> None:
+        """Run `action` once, `seconds` after this call. Once `stop` was called, no action is accepted."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))

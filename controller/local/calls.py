@@ -1,7 +1,7 @@
 """Parse API calls that come over HTTP, and build answers in AWS's formats.
 
 EC2, Auto Scaling and the older protocol of SQS use query requests: form-encoded parameters and answers in XML. SSM,
-DynamoDB and EventBridge use JSON.
+DynamoDB and EventBridge use requests and answers in JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ApiCall:
     form: dict[str, str]  # the parameters of a query request
     document: dict[str, Any]  # the body of a JSON request
 
-    def values(self, prefix: str) -> list[str]:
+    def list_values(self, prefix: str) -> list[str]:
         """The values of a list in a query request, in order. The keys of the list are `prefix.1`, `prefix.2`, ... or
         `prefix.member.1`, ...
         """
@@ -41,7 +41,7 @@ class ApiCall:
                 numbered_values.append((int(position_text), value))
         return [value for _, value in sorted(numbered_values)]
 
-    def number(self, name: str) -> int | None:
+    def integer_parameter(self, name: str) -> int | None:
         value = self.form.get(name)
         return int(value) if value is not None and value.lstrip("-").isdecimal() else None
 
@@ -55,8 +55,8 @@ class ApiAnswer:
 
 
 def parse_call(authorization: str, target: str, content_type: str, body: bytes) -> ApiCall:
-    """Parse a request. Never raises an error: a request that cannot be parsed becomes an `ApiCall` with empty fields, and
-    moto then receives the unchanged request.
+    """Parse a request. Never raises an error: a request that cannot be parsed becomes an `ApiCall` with empty fields,
+    and moto receives the unchanged request.
     """
     credential_scope = _CREDENTIAL_SCOPE.search(authorization)
     region, service = (credential_scope[1], credential_scope[2]) if credential_scope else ("", "")

@@ -56,15 +56,15 @@ class Disturbance:
         """
         with self._lock:
             disorder = self.disorder
-            if losable and self._happens("event lost", disorder.lost):
+            if losable and self._happens_by_chance("event lost", disorder.lost):
                 return []
             delays = [
-                delay + self._event_random.uniform(0, disorder.late_seconds)
-                if self._happens("event late", disorder.late)
-                else delay
-                for delay in usual_delays
+                usual_delay + self._event_random.uniform(0, disorder.late_seconds)
+                if self._happens_by_chance("event late", disorder.late)
+                else usual_delay
+                for usual_delay in usual_delays
             ]
-            if self._happens("event doubled", disorder.doubled):
+            if self._happens_by_chance("event doubled", disorder.doubled):
                 delays.append(self._event_random.uniform(0, disorder.late_seconds))
             return delays
 
@@ -76,11 +76,11 @@ class Disturbance:
     def raise_if_throttled(self, call: ApiCall) -> None:
         """Raise ApiError when the call is throttled."""
         with self._lock:
-            if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
+            if self._happens_by_chance(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
                 raise THROTTLING_ERRORS[call.service]
 
-    def _happens(self, kind: str, fraction: float) -> bool:
-        happens = fraction > 0 and self._event_random.random() < fraction
-        if happens:
+    def _happens_by_chance(self, kind: str, fraction: float) -> bool:
+        has_happened = fraction > 0 and self._event_random.random() < fraction
+        if has_happened:
             self.counts[kind] += 1
-        return happens
+        return has_happened

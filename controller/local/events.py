@@ -28,7 +28,7 @@ def timestamp(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class EventOrigin:
-    """The account, region, time and id of an event. Each delivery of an event has the same id."""
+    """The account, region, time and id of an event. Every delivery of one event has the same id."""
 
     account: str
     region: str

@@ -29,7 +29,7 @@ def path_line(folder: Path) -> str:
     return f'export PATH={shlex.quote(str(folder))}:"$PATH"'
 
 
-def guide(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
+def guide_text(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
     """The text of the guide. `job_description` says what the job trains."""
     from dyntrain.controller.contract.messages import parameter
 

@@ -1,4 +1,4 @@
-"""All options of the embedded cloud. The defaults are pessimistic: duplicates, disorder and lag are on."""
+"""All options of the embedded cloud. By default, events are repeated, delayed and reordered, and describe calls lag."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Options:
     collected; in AWS it is one second.
 
     `machine_command` is the command of machines whose user data asks for node_bootstrap. The cloud appends `--root
-    DIR`, and replaces `machines.volumes.VOLUME` by the folder of the machine's volume. Without `machine_command`,
-    machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare` is the root of
-    bare machines (`machines.bare`), which need `namespaces`.
+    DIR`, and replaces `machines.volumes.VOLUME_PLACEHOLDER` by the folder of the machine's volume. Without
+    `machine_command`, machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare`
+    is the root file system of bare machines (`machines.bare`), which need `namespaces`.
     """
 
     region: str = "us-east-1"

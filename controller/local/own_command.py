@@ -66,8 +66,8 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that the command passes to an interpreter (Python or a shell); None if the command has no interpreter
-    or no script.
+    """The script that the command passes to an interpreter (Python or a shell), or None if the command has no
+    interpreter or no script.
     """
     program_name = PurePath(command[0]).name
     interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(program_name)), None)

@@ -1,10 +1,10 @@
 """Measure how slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
 
 All time limits of the tests also use this module. Each limit is written generously for an idle host, and multiplied by
-this host's slowness. A time limit ends what hangs; no time limit judges the speed.
+this host's slowness. A time limit ends a hang, and never judges the speed of the code.
 
 Slowness is measured as the time in which a process starts and imports some modules, compared with the same time on an
-idle reference host. This process runs at low priority, as the machines of the embedded cloud do.
+idle reference host. The measured process runs at low priority, as the machines of the embedded cloud do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pace:
 
     def slowness(self, measure_now: bool = True) -> float:
         """How many times slower than the reference host this host recently was at its slowest; at least 1. With
-        `measure_now` false, the call is quick, because it makes no measurement.
+        `measure_now` false, nothing is measured, so the call is quick.
         """
         with self._lock:
             if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
@@ -53,7 +53,7 @@ class Pace:
             return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
 
     def note_slowness(self, factor: float) -> None:
-        """Record the slowness that another process measured, besides the measurements of this process."""
+        """Record a slowness that another process measured on this host."""
         with self._lock:
             self._noted = [*self._recent_readings(self._noted), (self.clock(), factor)]
 

@@ -18,8 +18,8 @@ Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Start processes in sessions of their own. Therefore a terminal's Ctrl-C reaches only the cloud's own process,
-    which stops the started processes in order.
+    """Start child processes, each in a session of its own (setsid). Therefore a terminal's Ctrl-C reaches only the
+    cloud's own process, which stops the started processes in order.
     """
 
     def __init__(self) -> None:

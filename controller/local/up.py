@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.local.guide import guide
+from dyntrain.controller.local.guide import guide_text
 from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
 from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
@@ -51,8 +51,8 @@ class UpOptions:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The user's command as the machines run it, and the folder in which they run it. The folder None means the
-        shared volume. Raises CommandNotFound.
+        """The user's command as the machines run it, and the folder in which they run it. If the folder is None, the
+        machines run the command in the shared volume. Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -142,7 +142,7 @@ def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, 
             )
             address = stack.enter_context(dashboard_context)
             click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
-        click.echo(guide(cloud, cluster, _job_description(chosen)))
+        click.echo(guide_text(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
             stack.callback(_print_events(cloud, cluster))
         try:
@@ -181,7 +181,7 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log file of the worker on an instance, or in one of the instance's slots; None if no log exists."""
+    """The log file of the worker on an instance, or in one of the instance's slots, or None if no log exists."""
     machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
     plain_log, bare_log = machine_folder / log_path, machine_folder / "disk" / "upper" / log_path

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.local.errors import PortInUse, ProvisionFailed
-from dyntrain.controller.local.guide import guide
+from dyntrain.controller.local.guide import guide_text
 from dyntrain.controller.local.listening import check_ports_are_free, listen
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.signals import EndedBySignal
@@ -24,7 +24,7 @@ from dyntrain.controller.local.stack import (
     create_stack,
     write_prepare_script,
 )
-from dyntrain.controller.local.up import UpOptions, template_parameters, wait
+from dyntrain.controller.local.up import UpOptions, template_parameters, print_events_until_ended
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -112,7 +112,7 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
 
 
 def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
-    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
+    text = guide_text(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
     pasted = text.partition("\n\ncluster")[0]
     assert "export PATH=" in pasted, "whose shell has no dyntrain pastes it too"
     assert f"export DYNTRAIN_LOCAL_DIRECTORY={toy.cloud.state_dir}\n" in pasted, (
@@ -150,7 +150,7 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
     master = str(cluster.master)
 
     class Ending:
-        def wait(self) -> None:
+        def print_events_until_ended(self) -> None:
             if not quiet:
                 wait_for(lambda: f"{master}  running" in heard(), 20)
             raise EndedBySignal(signal.SIGINT)
@@ -162,7 +162,7 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
         return "".join(text)
 
     with pytest.raises(EndedBySignal):
-        wait(chosen, toy.cloud, cluster, Ending())
+        print_events_until_ended(chosen, toy.cloud, cluster, Ending())
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted
     assert "Events of the cluster" not in pasted

@@ -123,7 +123,7 @@ def test_query_lists_come_in_order_of_their_numbers() -> None:
     scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host"
     call = parse_call(scope, "", "application/x-www-form-urlencoded; charset=utf-8", body)
     assert (call.service, call.action, call.region) == ("ec2", "CreateTags", "us-east-1")
-    assert call.values("ResourceId") == ["i-a", "i-b", "i-c"]
+    assert call.list_values("ResourceId") == ["i-a", "i-b", "i-c"]
 
 
 def test_a_request_that_is_no_aws_call_is_passed_on_and_not_crashed_on() -> None:

@@ -22,7 +22,7 @@ _KIND_BY_COMMAND_TEXT: tuple[tuple[str, Victim | None], ...] = (
 
 
 def victim_kind_of(arguments: list[str]) -> Victim | None:
-    """The kind of a process, by its command-line arguments; None for a process that no injected fault may hit."""
+    """The kind of a process, by its command-line arguments, or None if no injected fault may hit the process."""
     return next(
         (
             victim_kind

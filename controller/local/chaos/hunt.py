@@ -122,7 +122,7 @@ class StateReader:
         group = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._cluster.group])[
             "AutoScalingGroups"
         ][0]
-        status = self._status()
+        status = self._read_dyntrain_status()
         return ClusterState(
             states={instance["InstanceId"]: instance["State"]["Name"] for instance in instances},
             tags={instance: instance_tags.get(STATUS_TAG, "") for instance, instance_tags in tags_by_instance.items()},
@@ -135,7 +135,7 @@ class StateReader:
             job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
         )
 
-    def _status(self) -> dict[str, Any]:
+    def _read_dyntrain_status(self) -> dict[str, Any]:
         command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
         process = subprocess.run(
             command, env=self._cloud.program_environment, capture_output=True, text=True, timeout=60, check=False
@@ -146,7 +146,7 @@ class StateReader:
         return status
 
     def final_accuracy(self) -> float | None:
-        """The validation accuracy of the last epoch that ended; None if no epoch ended."""
+        """The validation accuracy of the last epoch that ended, or None if no epoch has ended."""
         ended_epochs = self._ended_epochs()
         return ended_epochs[-1].metrics.get("val_accuracy") if ended_epochs else None
 
@@ -166,7 +166,7 @@ class StateReader:
         return max(0.0, last_cool_down_end(self.events()) - now)
 
     def lost_and_doubled_samples(self) -> tuple[int | None, int | None]:
-        """The numbers of training samples that were lost and that were used twice; (None, None) if no ledger can be
+        """The numbers of training samples that were lost and that were used twice, or (None, None) if no ledger can be
         read.
         """
         try:
@@ -207,7 +207,9 @@ def run_chaos(
         print_line(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
         volume = _mount_hanging_volume(cloud, print_line) if namespaces else None
         try:
-            storm, people, verdict, job_report = _hunt(cloud, volume, duration, seed, slow_factor, print_line, engine)
+            fault_injector, people, verdict, job_report = _run_hunt(
+                cloud, volume, duration, seed, slow_factor, print_line, engine
+            )
             for line in [] if verdict.clean else last_log_lines(cloud.state_dir, verdict.stuck):
                 print(line)
         finally:
@@ -216,7 +218,7 @@ def run_chaos(
     hunt_report = build_hunt_report(
         seed,
         time.monotonic() - began_at,
-        storm.counts,
+        fault_injector.counts,
         people.change_count,
         verdict,
         census.stray_processes(cloud.endpoint),
@@ -244,7 +246,7 @@ def _mount_hanging_volume(cloud: Cloud, print_line: Callable[[str], None]) -> Ha
     return volume
 
 
-def _hunt(
+def _run_hunt(
     cloud: Cloud,
     volume: HangingVolume | None,
     duration: float,
@@ -258,7 +260,7 @@ def _hunt(
     command = digits_command(EPOCHS, "--batch-size", "100")
     parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
     cluster = create_stack(cloud, CLUSTER_NAME, command, parameters, CLUSTER_POLICY)
-    step_monitor, state_reader, storm = (
+    step_monitor, state_reader, fault_injector = (
         StepMonitor(mount, print_line),
         StateReader(cloud, cluster, mount),
         FaultInjector(cloud.disturbance, cloud.network, print_line, volume),
@@ -275,11 +277,11 @@ def _hunt(
     while not step_monitor.first_step.wait(start_deadline.left or LEDGER_POLL_SECONDS):
         if start_deadline.passed():
             raise NeverStarted(
-                f"no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
+                f"the job made no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
             )
     print_line("the base nodes train; the faults begin")
     people.start(stretch_plan(plan_changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
-    storm.run(
+    fault_injector.run(
         stretch_plan(
             plan_faults(seed, duration, links=cloud.network is not None, volume=volume is not None),
             slow_factor,
@@ -288,7 +290,7 @@ def _hunt(
         duration,
     )
     people.finish_due_changes()
-    storm.end()
+    fault_injector.end()
     faults_ended_at = time.time()
     print_line("the faults have ended")
     verdict = _wait_until_settled(state_reader, people, print_line)
@@ -304,7 +306,7 @@ def _hunt(
         "final_accuracy": state_reader.final_accuracy(),
         **stall_report(stalls, state_reader.events(), faults_ended_at),
     }
-    return storm, people, verdict, job_report
+    return fault_injector, people, verdict, job_report
 
 
 def _wait_until_settled(

@@ -195,8 +195,8 @@ Planned = TypeVar("Planned", bound=Fault | Change)
 
 def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> tuple[Planned, ...]:
     """Multiply the times of planned faults or changes by `factor`, for a slow host, and drop entries whose time is then
-    after `duration`. Otherwise no worker of a slow host would reach its first step between two faults, and the job
-    would rightly give up.
+    after `duration`. If the times stayed unchanged, no worker of a slow host would reach its first step between two
+    faults, and the job would rightly give up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 

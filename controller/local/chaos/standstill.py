@@ -35,8 +35,8 @@ FIRST_STEP_CAUSE = "first_step"
 class Standstill:
     """A period without training steps, from one step to the next step, in seconds since the Unix epoch."""
 
-    began: float
-    ended: float
+    began: float  # time of the last training step before the standstill
+    ended: float  # time of the first training step after the standstill
 
     @property
     def duration_seconds(self) -> float:

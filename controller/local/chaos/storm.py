@@ -81,7 +81,7 @@ class FaultInjector:
 
     def run(self, planned_faults: Sequence[Fault], duration: float) -> None:
         """Apply the planned faults for `duration` seconds, then return. During this time, the embedded cloud also
-        loses, doubles and delays events. The caller ends lasting faults with `end`.
+        loses, doubles and delays events. The caller must then call `end`, which ends all faults that still last.
         """
         self._disturbance.set(HUNT_DISORDER)
         began_at, entry_numbers = time.monotonic(), itertools.count()

@@ -25,18 +25,16 @@ class ClusterState:
     nodes: Mapping[str, tuple[str, str]]  # the controller's status of each node, and its reason
     job: str  # the job's state, or "" if the job does not report
 
-    def status(self, instance: str) -> str:
+    def status_text(self, instance: str) -> str:
         return " ".join(self.nodes.get(instance, ("unknown to the controller",)))
 
 
 @dataclass
 class Verdict:
-    """The differences between the cluster's observed state and the users' requests. `stuck` has one sentence for each
-    difference. `unwanted` has the instances that nobody wants and that are not terminated.
-    """
+    """The differences between the cluster's observed state and the users' requests."""
 
-    stuck: list[str] = field(default_factory=list)
-    unwanted: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)  # one sentence for each difference
+    unwanted: list[str] = field(default_factory=list)  # unwanted instances that are not terminated
 
     @property
     def clean(self) -> bool:
@@ -69,7 +67,7 @@ def _check_wanted_instance(instance: str, observed: ClusterState, wishes: UserRe
             verdict.stuck.append(f"{instance} is wanted, but it is {ec2_state}")
         return
     if observed.nodes.get(instance, ("", ""))[0] != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status(instance)}")
+        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status_text(instance)}")
     elif instance not in observed.base and observed.tags.get(instance) != "ADDED":  # base nodes carry no status tag
         verdict.stuck.append(f"{instance} is ADDED, but its tag says {observed.tags.get(instance) or 'nothing'}")
     if instance in observed.grouped and observed.grouped[instance] != "InService":
@@ -80,7 +78,7 @@ def _check_unwanted_instance(instance: str, observed: ClusterState, verdict: Ver
     if observed.states[instance] != "terminated":
         verdict.unwanted.append(instance)
         verdict.stuck.append(
-            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status(instance)}"
+            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status_text(instance)}"
         )
     elif observed.tags.get(instance, "") not in FINAL_TAGS:
         verdict.stuck.append(f"{instance} is terminated, but its tag says {observed.tags[instance]}")
@@ -113,8 +111,8 @@ def build_hunt_report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Build the hunt's report. `job` has the keys samples_lost, samples_doubled and final_accuracy, and the keys of
-    `standstill.stall_report`.
+    """Build the report of a fault-injection hunt. `job` has the keys samples_lost, samples_doubled and final_accuracy,
+    and the keys of `standstill.stall_report`.
     """
     return {
         "seed": seed,

@@ -39,8 +39,8 @@ TABLE_WRITE_ACTIONS = frozenset(
 
 @dataclass(frozen=True)
 class StateBeforeCall:
-    """The state before an API call. `form` has changed parameters of the call for moto, or is None for unchanged
-    parameters.
+    """The state before an API call. `form` has the parameters that moto gets in place of the call's own parameters, or
+    is None if moto gets the unchanged call.
     """
 
     tags: Snapshot  # the instances' tags before the call
@@ -70,7 +70,7 @@ class Consequences:
 
     def prepare_call(self, call: ApiCall) -> StateBeforeCall:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
-            tags = self._tags.snapshot(call.values("ResourceId"))
+            tags = self._tags.tags_snapshot(call.list_values("ResourceId"))
             for instance_id in tags:
                 self._past.note_former_tags(instance_id)
             return StateBeforeCall(tags)
@@ -93,7 +93,7 @@ class Consequences:
         elif call.service == "cloudformation" and call.action == "CreateStack":
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
-            self._groups.reconcile()
+            self._groups.reconcile_groups()
         elif call.service == "dynamodb" and call.action in TABLE_WRITE_ACTIONS:
             self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
@@ -104,21 +104,21 @@ class Consequences:
         if call.action == "RunInstances":
             return self._run_instances(answer)
         if call.action in ("CreateTags", "DeleteTags"):
-            self._tags.emit(prepared.tags)
+            self._tags.publish_changes(prepared.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
             self._instances.on_profile_replaced(call.form["AssociationId"])
         elif call.action == "TerminateInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_terminate(instance_id)
-            self._groups.reconcile()
+            self._groups.reconcile_groups()
         elif call.action == "StopInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_stop(instance_id)
         elif call.action == "StartInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_start(instance_id)
         elif call.action == "RebootInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_reboot(instance_id)
         return answer
 
@@ -136,7 +136,7 @@ class Consequences:
                 f">{former_host_name}<", f">{moto_instance.private_dns_name}<"
             )
             if self._options.launch_tags_emit:
-                self._tags.emit({instance_id: {}})
+                self._tags.publish_changes({instance_id: {}})
         xml_text = re.sub(
             r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", xml_text
         )
@@ -145,14 +145,14 @@ class Consequences:
     def _after_autoscaling_call(self, call: ApiCall, prepared: StateBeforeCall) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
-            desired_capacity = call.number("DesiredCapacity")
+            desired_capacity = call.integer_parameter("DesiredCapacity")
             group.desired_capacity = group.min_size if desired_capacity is None else desired_capacity
         if call.action == "PutLifecycleHook":
             self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
         if prepared.group_members:
             self._groups.terminate_deleted_members(list(prepared.group_members))
         if not call.action.startswith("Describe"):
-            self._groups.reconcile()
+            self._groups.reconcile_groups()
 
     def _publish_put_events(self, call: ApiCall, answer: ApiAnswer) -> None:
         """Publish each entry of PutEvents that moto accepted, with the event id from moto's answer."""

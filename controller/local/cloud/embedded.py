@@ -65,13 +65,13 @@ class _QuietHandler(MotoRequestHandler):
 
 
 class Cloud:
-    """An embedded cloud. `resync_seconds` replaces the period of the scheduled rules that run every minute. Longer
-    periods are scaled by the same factor.
+    """An embedded cloud. `resync_seconds` replaces the period of scheduled rules that run every minute, and all longer
+    periods of rules change in proportion.
 
-    `app_directory` is the folder of the Chalice app and its `.chalice` folder; None means the repository's root, or the
-    app in the installed wheel. Without `state_dir`, the cloud's files are in a temporary folder that `stop` removes.
-    `start` raises PortInUse, AppNotLoaded, ResourcesInvalid or InstallationFailed, and then leaves no process, port or
-    file behind.
+    `app_directory` is the folder of the Chalice app and its `.chalice` folder. If `app_directory` is None, the cloud
+    takes the app in the repository, or in the installed wheel. Without `state_dir`, the cloud's files are in a
+    temporary folder that `stop` removes. `start` raises PortInUse, AppNotLoaded, ResourcesInvalid or
+    InstallationFailed, and then leaves no process, port or file behind.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Cloud:
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
         """Interrupt a Spot instance: give notice now, and terminate the instance after `seconds`."""
-        self.instances.interrupt(instance_id, seconds)
+        self.instances.interrupt_spot(instance_id, seconds)
 
     # ---- start and stop
 

@@ -95,9 +95,9 @@ class Groups:
 
     # ---- calls
 
-    def reconcile(self) -> None:
-        """Launch missing members and terminate surplus members. Called after any API call that may have changed a
-        group.
+    def reconcile_groups(self) -> None:
+        """Launch missing members and terminate surplus members. This method is called after any API call that may have
+        changed a group.
         """
         with self._account.lock:
             for group in list(self._account.autoscaling.autoscaling_groups.values()):
@@ -142,7 +142,7 @@ class Groups:
                     "ValidationError",
                     f"Instance Id not found - No managed instance found for instance ID: {instance_id}",
                 )
-            group = self._group(member.group)
+            group = self._moto_group(member.group)
             if decrement_capacity and not member.ending:
                 if group.desired_capacity <= group.min_size:
                     raise ApiError(
@@ -153,7 +153,7 @@ class Groups:
                     )
                 group.desired_capacity -= 1
             self._begin_termination(member)
-            self.reconcile()
+            self.reconcile_groups()
             return member.group
 
     def announce_hook(self, group: str, hook: str) -> None:
@@ -161,7 +161,7 @@ class Groups:
         with self._account.lock:
             stored_hooks = self._account.autoscaling.describe_lifecycle_hooks(group)
             new_hook = next(stored_hook for stored_hook in stored_hooks if stored_hook.name == hook)
-            scaling_group = self._group(group)
+            scaling_group = self._moto_group(group)
             self._bus.publish(
                 events.test_notification(
                     self._bus.origin(), scaling_group.arn, scaling_group.name, new_hook.lifecycle_transition
@@ -210,14 +210,14 @@ class Groups:
         self._publish_activity(group, instance_id, "Launch", ok=False, message=failure_message)
 
     def _enter_service(self, member: Member) -> None:
-        group = self._group(member.group)
+        group = self._moto_group(member.group)
         self._set_lifecycle_state(member, "InService")
         self._launches[group.name].failures = 0
         self._publish_activity(group, member.instance_id, "Launch", ok=True)
-        self.reconcile()
+        self.reconcile_groups()
 
     def _abandon_launch(self, member: Member) -> None:
-        group = self._group(member.group)
+        group = self._moto_group(member.group)
         self._handle_failed_launch(
             group, self._launches[group.name], member.instance_id, "Lifecycle action result ABANDON"
         )
@@ -258,13 +258,13 @@ class Groups:
             if group is not None:
                 group.instance_states = [entry for entry in group.instance_states if entry.instance.id != instance_id]
                 self._publish_activity(group, instance_id, "Terminate", ok=True)
-            self.reconcile()
+            self.reconcile_groups()
 
     def _on_recommendation(self, instance_id: str) -> None:
         member = self._members.get(instance_id)
-        if member is not None and self._group(member.group).capacity_rebalance:
+        if member is not None and self._moto_group(member.group).capacity_rebalance:
             member.replaced = True
-            self.reconcile()
+            self.reconcile_groups()
 
     def _on_outside_termination(self, member: Member) -> None:
         """Handle a member that was not terminated by its group. The group notices the termination at its next health
@@ -285,7 +285,7 @@ class Groups:
         if not matching_hooks:
             proceed(member)
             return
-        group = self._group(member.group)
+        group = self._moto_group(member.group)
         self._set_lifecycle_state(member, waiting_state)
         for hook in matching_hooks:
             timeout_seconds = float(hook.heartbeat_timeout) * self._options.hook_scale
@@ -310,10 +310,10 @@ class Groups:
     def _waiting_action(self, group: str, hook: str, token: str | None, instance_id: str | None) -> LifecycleAction:
         for member in self._members.values():
             action = member.actions.get(hook)
-            matches = action is not None and (
+            is_match = action is not None and (
                 action.token == token if token is not None else action.instance_id == instance_id
             )
-            if action is not None and matches and member.group == group:
+            if action is not None and is_match and member.group == group:
                 return action
         search_key = f"token {token}" if token is not None else f"instance ID {instance_id}"
         raise ApiError("ValidationError", f"No active Lifecycle Action found with {search_key}")
@@ -337,27 +337,27 @@ class Groups:
                 for action in list(member.actions.values()):
                     if action.timed_out(now) and member.actions.get(action.hook) is action:
                         self._conclude_action(action, action.default)
-            self.reconcile()
+            self.reconcile_groups()
             self._past.note_group_states()
-        self._agenda.after(SECONDS_BETWEEN_CHECKS, self._conclude_timed_out_actions)
+        self._agenda.run_after(SECONDS_BETWEEN_CHECKS, self._conclude_timed_out_actions)
 
     # ---- moto's objects
 
-    def _group(self, name: str) -> Any:
+    def _moto_group(self, name: str) -> Any:
         return self._account.autoscaling.autoscaling_groups[name]
 
     def _is_member_in_service(self, member: Member) -> bool:
         """Whether the member is already in service. A stopped instance that starts again is in service, so its start is
         no launch.
         """
-        states = {state.instance.id: state.lifecycle_state for state in self._group(member.group).instance_states}
+        states = {state.instance.id: state.lifecycle_state for state in self._moto_group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"
 
     def _suspended_process_names(self, name: str) -> set[str]:
-        return {entry["ProcessName"] for entry in self._group(name).suspended_processes}
+        return {entry["ProcessName"] for entry in self._moto_group(name).suspended_processes}
 
     def _sync_members(self, group: Any) -> None:
-        """Take over members that moto attached, and forget members that moto detached."""
+        """Add members that moto attached to the group, and forget members that moto detached from the group."""
         instance_ids = {state.instance.id for state in group.instance_states}
         for instance_id in instance_ids - set(self._members):
             member = self._members[instance_id] = Member(instance_id, group.name, next(self._launch_numbers))
@@ -381,7 +381,7 @@ class Groups:
         ]
 
     def _set_lifecycle_state(self, member: Member, lifecycle_state: str) -> None:
-        for state in self._group(member.group).instance_states:
+        for state in self._moto_group(member.group).instance_states:
             if state.instance.id == member.instance_id:
                 state.lifecycle_state = lifecycle_state
 

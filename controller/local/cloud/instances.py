@@ -115,7 +115,7 @@ class Instances:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """The true state of an instance, which describe calls show later; None if the instance does not exist."""
+        """The true state of an instance, which describe calls show later, or None if the instance does not exist."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state
@@ -133,7 +133,7 @@ class Instances:
             self._complete_moto_instance(instance)
             self._write_moto_state(instance, "pending")
             self._enter_state(instance, "pending")
-            self._agenda.after(self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance))
+            self._agenda.run_after(self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance))
 
     def on_terminate(self, instance_id: str) -> None:
         """Shut down the machine of an instance that moto has already terminated. The states of the instance change over
@@ -151,7 +151,9 @@ class Instances:
             if instance.state == "stopped":
                 self._moto_instance(instance_id).launch_time = utcnow()  # the launch time of this start
                 self._enter_state(instance, "pending")
-                self._agenda.after(self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance))
+                self._agenda.run_after(
+                    self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance)
+                )
 
     def on_reboot(self, instance_id: str) -> None:
         """Shut the instance's machine down and boot it again from its disk. Describe calls show the state running all
@@ -176,14 +178,14 @@ class Instances:
                         "Id": association_id,
                     }
 
-    def interrupt(self, instance_id: str, seconds: float) -> None:
+    def interrupt_spot(self, instance_id: str, seconds: float) -> None:
         """Interrupt a Spot instance. The interruption notice comes now, in the machine's metadata service and as an
-        event. The termination follows after `seconds`.
+        event. The instance is terminated `seconds` later.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.after(seconds, lambda: self._end_interrupted(instance_id))
+        self._agenda.run_after(seconds, lambda: self._end_interrupted(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -239,7 +241,7 @@ class Instances:
     def _enter_state(self, instance: Instance, state: InstanceState) -> None:
         instance.state = state
         instance.state_version += 1
-        self._agenda.after(self._options.describe_lag, lambda: self._show_state(instance, state))
+        self._agenda.run_after(self._options.describe_lag, lambda: self._show_state(instance, state))
         self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
         self.on_state_change(instance.instance_id, state)
 
@@ -270,7 +272,7 @@ class Instances:
 
     def _wait_until_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
         if instance.machine is not None and instance.machine.is_on:
-            self._agenda.after(
+            self._agenda.run_after(
                 OFF_POLL_SECONDS,
                 self._unless_state_changed(instance, lambda current: self._wait_until_off(current, when_off)),
             )
@@ -297,9 +299,9 @@ class Instances:
         machine_root = self._state_dir / "machines" / instance.instance_id
         user_data = self._user_data(instance.instance_id)
         job_program = job_command(user_data, machine_root)
-        bootstraps = "node_bootstrap" in user_data
-        volume, machine_place = self._volumes.create_folder_for(user_data), self._place(instance)
-        unit_arguments = (self._options.machine_command or ()) if bootstraps else ()
+        runs_bootstrap = "node_bootstrap" in user_data
+        volume, machine_place = self._volumes.create_folder_for(user_data), self._create_place(instance)
+        unit_arguments = (self._options.machine_command or ()) if runs_bootstrap else ()
         command = job_program or tuple(
             str(volume) if argument == VOLUME_PLACEHOLDER else argument for argument in unit_arguments
         )
@@ -346,7 +348,7 @@ class Instances:
             resources,
         )
 
-    def _place(self, instance: Instance) -> MachinePlace:
+    def _create_place(self, instance: Instance) -> MachinePlace:
         """The place where the instance's machine boots. With network namespaces, the first boot creates a host, which
         exists until the instance is terminated.
         """
@@ -376,7 +378,7 @@ class Instances:
                     instance.is_rebooting = False
                     instance.machine.close()
                     self._power_on(instance)
-        self._agenda.after(MACHINE_CHECK_SECONDS, self._check_machines)
+        self._agenda.run_after(MACHINE_CHECK_SECONDS, self._check_machines)
 
     def _metadata_tree(self, instance: Instance) -> Tree:
         with self._account.lock:

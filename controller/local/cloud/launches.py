@@ -54,7 +54,7 @@ class LaunchFeatures:
                 del self._strategy_by_placement_group[placement_group]
                 return _xml_answer(call, "<return>true</return>")
             case "DescribePlacementGroups":
-                requested_groups = call.values("GroupName") or sorted(self._strategy_by_placement_group)
+                requested_groups = call.list_values("GroupName") or sorted(self._strategy_by_placement_group)
                 items_xml = "".join(self._placement_group_xml(group) for group in requested_groups)
                 return _xml_answer(call, f"<placementGroupSet>{items_xml}</placementGroupSet>")
         return None
@@ -62,7 +62,7 @@ class LaunchFeatures:
     def remember_launch(self, call: ApiCall, answer: ApiAnswer) -> None:
         """Remember a launch that moto accepted, so that a repeated call gets the same answer."""
         if client_token := call.form.get("ClientToken"):
-            self._accepted_launches[client_token] = AcceptedLaunch(_parameters(call), answer)
+            self._accepted_launches[client_token] = AcceptedLaunch(_form_without_dry_run(call), answer)
 
     def _earlier_answer(self, call: ApiCall) -> ApiAnswer | None:
         if group := call.form.get("Placement.GroupName"):
@@ -70,7 +70,7 @@ class LaunchFeatures:
         accepted_launch = self._accepted_launches.get(call.form.get("ClientToken", ""))
         if accepted_launch is None or call.form.get("DryRun", "false").lower() == "true":
             return None
-        if accepted_launch.form != _parameters(call):
+        if accepted_launch.form != _form_without_dry_run(call):
             raise ApiError(
                 "IdempotentParameterMismatch",
                 "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
@@ -87,7 +87,7 @@ class LaunchFeatures:
         return "<item>" + "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items()) + "</item>"
 
 
-def _parameters(call: ApiCall) -> dict[str, str]:
+def _form_without_dry_run(call: ApiCall) -> dict[str, str]:
     return {key: value for key, value in call.form.items() if key != "DryRun"}
 
 

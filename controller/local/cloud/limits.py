@@ -66,7 +66,7 @@ def _check_no_reserved_tag_key(call: ApiCall) -> None:
 
 def _check_tags_allowed(account: Account, call: ApiCall) -> None:
     instances = _instances_by_id(account)
-    for resource_id in call.values("ResourceId"):
+    for resource_id in call.list_values("ResourceId"):
         if resource_id.startswith("i-") and resource_id not in instances:
             raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource_id}' does not exist")
         tags_in_metadata = (
@@ -88,7 +88,7 @@ def _check_not_protected(account: Account, call: ApiCall) -> None:
     """
     moto_attribute, protected_state, aws_attribute = PROTECTION_BY_ACTION[call.action]
     instances = _instances_by_id(account)
-    for instance_id in call.values("InstanceId"):
+    for instance_id in call.list_values("InstanceId"):
         if getattr(instances.get(instance_id), moto_attribute, False) is True:
             raise ApiError(
                 "OperationNotPermitted",
@@ -129,7 +129,7 @@ def _check_group_exists(account: Account, call: ApiCall) -> None:
 
 def _check_desired_capacity(account: Account, call: ApiCall) -> None:
     group = _named_group(account, call)
-    desired_capacity = call.number("DesiredCapacity")
+    desired_capacity = call.integer_parameter("DesiredCapacity")
     if desired_capacity is None:
         raise ApiError("ValidationError", "DesiredCapacity must be a number")
     if desired_capacity > group.max_size:
@@ -149,9 +149,9 @@ def _check_desired_capacity(account: Account, call: ApiCall) -> None:
 def _check_group_sizes(account: Account, call: ApiCall) -> None:
     group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
     min_size, max_size, desired_capacity = (
-        call.number("MinSize"),
-        call.number("MaxSize"),
-        call.number("DesiredCapacity"),
+        call.integer_parameter("MinSize"),
+        call.integer_parameter("MaxSize"),
+        call.integer_parameter("DesiredCapacity"),
     )
     min_size = group.min_size if min_size is None and group is not None else min_size
     max_size = group.max_size if max_size is None and group is not None else max_size
@@ -170,7 +170,7 @@ def _check_group_sizes(account: Account, call: ApiCall) -> None:
 
 
 def _check_hook_timeout(call: ApiCall) -> None:
-    timeout_seconds = call.number("HeartbeatTimeout")
+    timeout_seconds = call.integer_parameter("HeartbeatTimeout")
     if timeout_seconds is not None and not 30 <= timeout_seconds <= 7200:
         raise ApiError("ValidationError", "HeartbeatTimeout must be between 30 and 7200 seconds, inclusive")
 

@@ -29,8 +29,8 @@ class ReservedInstances:
     zone: str | None
     platform: str
     tenancy: str
-    start: float
-    end: float
+    start: float  # seconds since the Unix epoch
+    end: float  # seconds since the Unix epoch
     state: str = "active"
 
 
@@ -44,7 +44,7 @@ class CapacityReservation:
     tenancy: str
     criteria: str  # instanceMatchCriteria: open or targeted
     kind: str  # reservationType: default or capacity-block
-    end: float | None
+    end: float | None  # seconds since the Unix epoch, or None without an end
     used: int = 0  # instances that run in the reservation
     state: str = "active"
 
@@ -149,7 +149,7 @@ def _filtered_states(call: ApiCall) -> list[str]:
         for key, value in call.form.items()
         if key.startswith("Filter.") and key.endswith(".Name") and value == "state"
     ]
-    return [value for filter_prefix in filter_prefixes for value in call.values(f"{filter_prefix}.Value")]
+    return [value for filter_prefix in filter_prefixes for value in call.list_values(f"{filter_prefix}.Value")]
 
 
 def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:

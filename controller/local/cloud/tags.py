@@ -26,14 +26,14 @@ class TagWatch:
         self._bus = bus
         self._versions: dict[str, int] = {}
 
-    def snapshot(self, resource_ids: list[str]) -> Snapshot:
+    def tags_snapshot(self, resource_ids: list[str]) -> Snapshot:
         return {
             resource_id: self._account.instance_tags(resource_id)
             for resource_id in resource_ids
             if resource_id.startswith("i-")
         }
 
-    def emit(self, former_snapshot: Snapshot) -> None:
+    def publish_changes(self, former_snapshot: Snapshot) -> None:
         """Publish one event for each instance whose tags differ from `former_snapshot`."""
         for instance_id, former_tags in former_snapshot.items():
             present_tags = self._account.instance_tags(instance_id)

@@ -30,7 +30,7 @@ TROUBLE_EVENTS = (
 
 class Narrator:
     """Show a job's events to a user. `log_of` returns the log file of an instance's worker. `end_hint` is a text that
-    is shown when the job has ended. Of quick epochs, one in `epoch_seconds` is shown, besides the first epoch of each
+    is shown when the job has ended. At most one epoch in `epoch_seconds` is shown, besides the first epoch of each
     generation and the last epoch of the job.
     """
 

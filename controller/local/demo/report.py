@@ -31,8 +31,8 @@ def build_report(
     leaves: list[DemoRequest],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the demo's report. `statuses` comes from the controller's audit trail. The demo requested `joins` and
-    `leaves`.
+    """Build the demo's report. `statuses` comes from the controller's audit trail. `joins` and `leaves` are the demo's
+    requests that instances join and leave.
     """
     epochs = [_epoch_entry(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {

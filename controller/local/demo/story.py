@@ -152,7 +152,7 @@ def _write_report(
 ) -> None:
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(report, indent=2) + "\n")
-    print(summary(report, report_path))
+    print(summary_text(report, report_path))
     if page_input is not None:
         write_page(report_path.with_suffix(".html"), *page_input)
         print(f"page               {report_path.with_suffix('.html')}")
@@ -187,7 +187,7 @@ def _play_story(
         )
     observer.stop()
     display.set_activity("the job's samples are audited")
-    audit = _audit(observer)
+    audit = _audit_samples(observer)
     dynamodb = cloud.client("dynamodb")
     left_instances = {leave.instance for leave in story.leaves}
     statuses = wait_until_removed(
@@ -203,7 +203,7 @@ def _play_story(
     return report, problems + shortcomings(report), page_input
 
 
-def _audit(observer: Observer) -> Audit:
+def _audit_samples(observer: Observer) -> Audit:
     """The audit of the job's samples; an empty audit if the job has not begun."""
     try:
         return audit_directory(observer.ledger)
@@ -211,7 +211,7 @@ def _audit(observer: Observer) -> Audit:
         return Audit(0)
 
 
-def summary(report: dict[str, Any], report_path: Path) -> str:
+def summary_text(report: dict[str, Any], report_path: Path) -> str:
     total_seconds = sum(epoch["seconds"] for epoch in report["epochs"])
     pauses = report["pauses_seconds"]
     worker_counts = "-".join(str(epoch["workers"]) for epoch in report["epochs"])

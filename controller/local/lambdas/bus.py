@@ -60,4 +60,4 @@ class EventBus:
             if self._random.random() < self._options.duplicate_fraction:
                 usual_delays.append(self._random.uniform(0, self._options.duplicate_delay))
         for delay_seconds in self._disturbance.delivery_delays(usual_delays, losable):
-            self._agenda.after(delay_seconds, lambda: self._lambdas.invoke_async(function, event))
+            self._agenda.run_after(delay_seconds, lambda: self._lambdas.invoke_async(function, event))

@@ -112,7 +112,9 @@ class ExecutionEnvironment:
         return self._read_answer(Deadline(timeout, headroom=1.0))
 
     def kill_for_good(self) -> None:
-        """Kill the handler process from another thread, and prevent a restart. A waiting `invoke` raises an error."""
+        """Kill the handler process from another thread, and prevent a restart. An `invoke` that still waits raises
+        HandlerDied.
+        """
         self._closed = True
         running_process = self._process
         if running_process is not None:

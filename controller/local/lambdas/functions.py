@@ -226,7 +226,7 @@ class Lambdas:
             )
             return
         next_attempt = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
-        self._agenda.after(retry_delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
+        self._agenda.run_after(retry_delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
 
     def _retry(self, invocation: Invocation) -> None:
         self._queue.add(invocation)

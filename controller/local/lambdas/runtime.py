@@ -23,7 +23,7 @@ from dyntrain.training.host.parentage import die_with_parent
 
 @dataclass(frozen=True)
 class LambdaContext:
-    """The attributes that Lambda's context object has."""
+    """Attributes of the context object that Lambda passes to a handler."""
 
     function_name: str
     aws_request_id: str

@@ -1,5 +1,5 @@
-"""Run scheduled rules. Each rule delivers a Scheduled Event to its handler once a period, for the first time one period
-after the embedded cloud's start.
+"""Run scheduled rules. Each rule delivers a Scheduled Event to its handler once in each period, for the first time one
+period after the embedded cloud's start.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ class RuleSchedule:
             self._schedule_next(rule)
             self.run_now(rule.function)
 
-        self._agenda.after(rule.period * self._scale, run_rule)
+        self._agenda.run_after(rule.period * self._scale, run_rule)

@@ -135,7 +135,7 @@ class TableStream:
         self._table_changed.set()
 
     def stop(self) -> None:
-        """Stop all lanes. Stop the pool of handlers before, because a lane waits for the result of its batch."""
+        """Stop all lanes. Stop the pool of handlers first, because a lane stops only when its batch has a result."""
         self._stopping.set()
         self._table_changed.set()
         for _rule, lanes in self._routes:

@@ -41,8 +41,8 @@ def checkout() -> Path | None:
 
 def node_python() -> str:
     """The path of the Python interpreter for nodes. If dyntrain runs from its repository, the interpreter is in an
-    environment below `build/nodes`, which is built for each state of the sources. Otherwise the path is that of this
-    process's interpreter. Raises InstallationFailed.
+    environment below `build/nodes`, which is built for each state of the sources. Without a repository, the result is
+    this process's interpreter. Raises InstallationFailed.
     """
     root = checkout()
     return sys.executable if root is None else str(build_environment(root) / "bin" / "python")

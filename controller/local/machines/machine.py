@@ -121,7 +121,9 @@ class Machine:
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF_EXIT_CODE
 
     def shut_down(self) -> None:
-        """Ask the machine's init process to shut down. `is_on` becomes false soon after `stop_seconds`, or earlier."""
+        """Ask the machine's init process to shut down. `is_on` becomes false when the machine is off, at the latest
+        soon after `stop_seconds`.
+        """
         self._signal_init_process(signal.SIGTERM)
 
     def cut_power(self) -> None:

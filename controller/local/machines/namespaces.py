@@ -58,7 +58,7 @@ class Namespaces:
 
     @property
     def gateway(self) -> str:
-        """The address of this machine, which runs the bridge, in the network."""
+        """The bridge's address, which is this host's address in the network."""
         return f"{self._prefix}.1"
 
     @property
@@ -205,7 +205,9 @@ def remove_abandoned_networks() -> list[str]:
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Let the calling thread enter the network namespace, and listen there. The thread must end afterwards."""
+    """Let the calling thread enter the network namespace, and listen there. The thread must end afterwards, because a
+    thread cannot leave the namespace.
+    """
     with open(namespace, "rb") as namespace_file:
         if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), CLONE_NEWNET):
             error_number = ctypes.get_errno()

@@ -34,7 +34,7 @@ class MachineResources:
 
 
 class BareMachine(Machine):
-    """One boot of a bare machine, as EC2 would see it. A reboot by systemd belongs to the same boot."""
+    """One boot of a bare machine, as EC2 would see it. A reboot by the machine's systemd is part of the same boot."""
 
     def __init__(
         self,
