@@ -285,7 +285,7 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
     ]
     still = Standstill(100.0, 108.0)
     assert stall_causes(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(stall_causes(still, heard).values()) == still.seconds
+    assert sum(stall_causes(still, heard).values()) == still.duration_seconds
     assert stall_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
     lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)

@@ -24,7 +24,7 @@ from dyntrain.controller.local.stack import (
     create_stack,
     write_prepare_script,
 )
-from dyntrain.controller.local.up import UpOptions, template_parameters, print_events_until_ended
+from dyntrain.controller.local.up import UpOptions, print_events_until_ended, template_parameters
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -150,7 +150,7 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
     master = str(cluster.master)
 
     class Ending:
-        def print_events_until_ended(self) -> None:
+        def wait(self) -> None:
             if not quiet:
                 wait_for(lambda: f"{master}  running" in heard(), 20)
             raise EndedBySignal(signal.SIGINT)
