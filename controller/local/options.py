@@ -49,7 +49,7 @@ class Options:
     replacement_delay: float = 1.0  # before a group replaces a terminated instance
     launch_tags_emit: bool = False
     machines: bool = True  # whether instances run programs
-    namespaces: bool = False
+    namespaces: bool = False  # whether each machine has a network namespace of its own
     machine_command: tuple[str, ...] | None = None
     machine_stop: float = 5.0  # between SIGTERM and SIGKILL at a machine's shutdown
     bare: Path | None = None  # the root file system of bare machines

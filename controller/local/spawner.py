@@ -24,7 +24,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._requests: queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="spawner", daemon=True)
+        self._thread = threading.Thread(target=self._start_requested_processes, name="spawner", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -64,7 +64,7 @@ class Spawner:
         self._requests.put((start_process, process_future))
         return process_future.result(SPAWN_SECONDS)
 
-    def _run(self) -> None:
+    def _start_requested_processes(self) -> None:
         while (request := self._requests.get()) is not None:
             start_process, process_future = request
             try:

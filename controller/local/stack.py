@@ -32,8 +32,8 @@ class Cluster:
     name: str
     launch_template: str
     group: str
-    master: str | None
-    workers: tuple[str, ...]
+    master: str | None  # instance id of the master node
+    workers: tuple[str, ...]  # instance ids of all base nodes besides the master
 
 
 def template_text() -> str:

@@ -37,17 +37,17 @@ class UpOptions:
     port: int
     name: str
     base_workers: int
-    epochs: int | None
-    directory: Path | None
+    epochs: int | None  # None: no end until Ctrl-C
+    directory: Path | None  # folder whose files stay after the end
     resync_seconds: float
-    namespaces: bool
-    machines: str
-    wheel: Path | None
-    dashboard: bool
+    namespaces: bool  # whether each machine has a network namespace of its own
+    machines: str  # plain or bare
+    wheel: Path | None  # this project's wheel, which bare machines install
+    dashboard: bool  # whether to show the cluster as a page
     dashboard_port: int
     allow_changes: bool
-    quiet: bool
-    command: tuple[str, ...]
+    quiet: bool  # whether not to print the job's events
+    command: tuple[str, ...]  # the user's own training command
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:

@@ -16,8 +16,8 @@ from dyntrain.controller.local.pace import Deadline, patient
 from dyntrain.training.host import exec_child
 
 POLL_SECONDS = 0.5  # between reads, which cost nothing here
-START_SECONDS = 60.0
-STOP_SECONDS = 10.0
+START_SECONDS = 60.0  # limit for the start of the dashboard
+STOP_SECONDS = 10.0  # limit for the end of the dashboard
 
 
 @contextmanager

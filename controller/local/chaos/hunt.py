@@ -46,13 +46,13 @@ EPOCHS = 1_000_000  # more than any hunt lasts
 LARGEST_GROUP = 2  # the largest capacity that simulated users request for the group
 START_SECONDS = 240.0  # limit for the first training step on a busy host
 QUIET_SECONDS = 240.0  # limit for reaching the requested state after the last fault and the last cool-down
-SECONDS_BETWEEN_VERDICTS = 1.5
+SECONDS_BETWEEN_VERDICTS = 1.5  # between two comparisons of the state with the requests
 CLEAN_VERDICTS = 3  # so many clean verdicts in a row are needed
-RESYNC_SECONDS = 5.0
+RESYNC_SECONDS = 5.0  # period of the controller's resync
 # Without `hold_endings`, many machines may end before their first report: the simulated users answer no alarm.
 CLUSTER_POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_PLAN_SECONDS = 60.0  # planned seconds of faults that remain on a slow host
-LEDGER_POLL_SECONDS = 0.2
+LEDGER_POLL_SECONDS = 0.2  # between two looks at the sizes of the ledgers
 PRINTED_STALL_SECONDS = 30.0  # longer stalls are printed when they end
 
 

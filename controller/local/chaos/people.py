@@ -16,7 +16,7 @@ from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
 MOST_BY_HAND = 3  # hand-launched instances at a time: each instance trains on one core of this host
-THREAD_JOIN_SECONDS = 60.0
+THREAD_JOIN_SECONDS = 60.0  # limit for the end of the users' thread
 
 
 @dataclass

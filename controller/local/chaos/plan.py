@@ -15,18 +15,18 @@ MEAN_SECONDS_BETWEEN_CHANGES = 7.0
 MEAN_SECONDS_BETWEEN_CUTS = 20.0
 MEAN_SECONDS_BETWEEN_SLOW_LINKS = 40.0
 MEAN_SECONDS_BETWEEN_STALLS = 120.0
-LONGEST_STALL_SECONDS = 120.0
+LONGEST_STALL_SECONDS = 120.0  # longest time for which the volume hangs
 LONGEST_FREEZE_SECONDS = 40.0  # longer than all deadlines after which a silent process counts as dead
-SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
+SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")  # AWS services whose calls are throttled
 
 
 class Victim(StrEnum):
     """A kind of process that injected faults hit."""
 
-    HANDLER = "handler"
-    BOOTSTRAP = "bootstrap"
-    COORDINATOR = "coordinator"
-    WORKER = "worker"
+    HANDLER = "handler"  # a process that runs the controller's Lambda handlers
+    BOOTSTRAP = "bootstrap"  # the process that prepares a node
+    COORDINATOR = "coordinator"  # the process that coordinates the job's workers
+    WORKER = "worker"  # a training process
     PSLITE = "ps-lite"  # a server or scheduler process of MXNet's parameter server
     MACHINE = "machine"  # the init process of a machine, so that the whole node ends and boots again
 
@@ -36,7 +36,7 @@ class ProcessKill:
     """A SIGKILL for a process of the kind `victim`."""
 
     at: float  # seconds after the start of the hunt
-    victim: Victim
+    victim: Victim  # the kind of process
     pick: float  # from 0 to 1; chooses one of the processes or hosts
 
 
@@ -45,7 +45,7 @@ class ProcessFreeze:
     """A SIGSTOP for a process of the kind `victim`, and a SIGCONT `seconds` later."""
 
     at: float  # seconds after the start of the hunt
-    victim: Victim
+    victim: Victim  # the kind of process
     pick: float  # from 0 to 1; chooses one of the processes or hosts
     seconds: float  # duration of the fault
 
@@ -75,7 +75,7 @@ class LinkSlowdown:
 
     at: float  # seconds after the start of the hunt
     pick: float  # from 0 to 1; chooses one of the processes or hosts
-    megabits: float
+    megabits: float  # a second
     seconds: float  # duration of the fault
 
 
@@ -102,7 +102,7 @@ class Change:
     """A change of the cluster by a simulated user."""
 
     at: float  # seconds after the start of the hunt
-    wish: Wish
+    wish: Wish  # the kind of change
     pick: float  # from 0 to 1; chooses the instance
     size: int  # the desired capacity
 

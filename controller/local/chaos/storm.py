@@ -39,21 +39,21 @@ class Links(Protocol):
     @property
     def hosts(self) -> list[str]: ...
 
-    def cut(self, host: str) -> bool: ...
+    def cut(self, host: str) -> bool: ...  # let the host's link lose all packets
 
-    def mend(self, host: str) -> bool: ...
+    def mend(self, host: str) -> bool: ...  # let the host's cut link carry packets again
 
-    def slow(self, host: str, megabits: float) -> bool: ...
+    def slow(self, host: str, megabits: float) -> bool: ...  # limit the host's link, in megabits a second
 
-    def speed_up(self, host: str) -> bool: ...
+    def speed_up(self, host: str) -> bool: ...  # end the limit of the host's link
 
 
 class Volume(Protocol):
     """The volume that all machines share."""
 
-    def hang(self, seconds: float) -> bool: ...
+    def hang(self, seconds: float) -> bool: ...  # make writers wait
 
-    def resume(self) -> bool: ...
+    def resume(self) -> bool: ...  # let waiting writers continue
 
 
 class FaultInjector:

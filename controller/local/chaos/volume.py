@@ -19,8 +19,8 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 
 VOLUME_BYTES = 8 << 30  # bytes at most; the sparse file takes only the used space
-COMMAND_SECONDS = 60.0
-NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"
+COMMAND_SECONDS = 60.0  # limit for a command such as mount
+NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"  # id of the process that has its own mount namespace
 # the prefix that runs a command in a new mount namespace
 UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private", "--")
 # The script prints a line when the file system is frozen. It thaws the file system after the time limit, or when its

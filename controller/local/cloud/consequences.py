@@ -44,7 +44,7 @@ class StateBeforeCall:
     """
 
     tags: Snapshot  # the instances' tags before the call
-    form: dict[str, str] | None = None
+    form: dict[str, str] | None = None  # parameters that moto gets in place of the call's own
     group_members: tuple[str, ...] = ()
 
 

@@ -55,8 +55,8 @@ from dyntrain.controller.local.trace import CloudTrace
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
-DEFAULT_RESYNC_SECONDS = 60.0
-PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
+DEFAULT_RESYNC_SECONDS = 60.0  # period of the controller's resync in AWS
+PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"  # the Chalice app's folder in an installed wheel
 
 
 class _QuietHandler(MotoRequestHandler):

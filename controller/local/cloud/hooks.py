@@ -12,18 +12,18 @@ from dyntrain.controller.local.events import Transition
 
 ActionResult = Literal["CONTINUE", "ABANDON"]
 
-LONGEST_ACTION_SECONDS = 48 * 3600.0
-MOST_HEARTBEATS = 100
+LONGEST_ACTION_SECONDS = 48 * 3600.0  # AWS's cap on a lifecycle action's duration
+MOST_HEARTBEATS = 100  # AWS's cap on a lifecycle action's duration, as a multiple of its timeout
 
 
 @dataclass(frozen=True)
 class LifecycleAction:
     """The wait of one instance for a lifecycle hook. Times are in seconds, by the clock that gives `now`."""
 
-    token: str
+    token: str  # identifies the lifecycle action in API calls
     group: str
     hook: str
-    transition: Transition
+    transition: Transition  # launching or terminating
     instance_id: str
     heartbeat: float  # seconds by which a heartbeat extends the deadline
     started_at: float

@@ -41,8 +41,8 @@ STATE_CODES: dict[InstanceState, int] = {
     "stopping": 64,
     "stopped": 80,
 }
-OFF_POLL_SECONDS = 0.05
-MACHINE_CHECK_SECONDS = 0.25
+OFF_POLL_SECONDS = 0.05  # between two checks whether a machine is off
+MACHINE_CHECK_SECONDS = 0.25  # between two checks whether machines still run
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Instance:
     notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
     rebalance_at: float | None = None  # time of EC2's rebalance recommendation
     boot_count: int = field(default=0)
-    is_rebooting: bool = False
+    is_rebooting: bool = False  # whether the machine is shut down for a reboot
 
 
 class Instances:

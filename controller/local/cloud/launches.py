@@ -20,8 +20,8 @@ EC2_XML_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 @dataclass(frozen=True)
 class AcceptedLaunch:
-    form: dict[str, str]
-    answer: ApiAnswer
+    form: dict[str, str]  # the parameters of the accepted RunInstances call
+    answer: ApiAnswer  # the answer to the accepted RunInstances call
 
 
 class LaunchFeatures:

@@ -19,10 +19,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-RECENT_LINES = 14
-EPOCH_ROWS = 8
-PICTURE_COLUMNS = 112
-QUIET_SECONDS = 2.0
+RECENT_LINES = 14  # latest lines that the live display shows
+EPOCH_ROWS = 8  # latest epochs that the live table shows
+PICTURE_COLUMNS = 112  # width of the SVG picture in characters
+QUIET_SECONDS = 2.0  # time without a line after which the current activity is shown again
 PROGRESS_PREFIX = "... "  # prefix of repeated progress lines, which a picture leaves out
 METRIC_NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # shown names of the demo's metrics
 

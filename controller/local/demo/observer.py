@@ -20,9 +20,9 @@ from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
 from dyntrain.training.records import Unreadable
 
-POLL_SECONDS = 0.15
+POLL_SECONDS = 0.15  # between two observations of the cluster
 EventType = TypeVar("EventType", bound=Event)
-SECONDS_BETWEEN_CHECKS = 1.0
+SECONDS_BETWEEN_CHECKS = 1.0  # of a condition for which the demo waits
 
 
 @dataclass

@@ -14,7 +14,7 @@ from dyntrain.controller.core.history.trail import ActionDone
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.loops.ports import TrailEntry
 
-SECONDS_BETWEEN_READS = 0.5
+SECONDS_BETWEEN_READS = 0.5  # of the audit trail
 Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
 
 

@@ -32,7 +32,7 @@ from dyntrain.training.report.story import story_of_events
 
 CLUSTER_NAME = "demo"
 STORY_STEP_SECONDS = 60.0  # bound of each step of the story
-RELEASE_SECONDS = 15.0
+RELEASE_SECONDS = 15.0  # limit for the end of all elastic instances
 
 
 @dataclass

@@ -16,7 +16,7 @@ from dyntrain.controller.local.lines import read_line
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.local.spawner import Spawner
 
-APP_IMPORT_SECONDS = 60.0
+APP_IMPORT_SECONDS = 60.0  # limit for the start of a handler process
 
 
 class HandlerDied(Exception):

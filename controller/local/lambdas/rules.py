@@ -58,15 +58,15 @@ class Function:
 
     name: str
     timeout: float  # seconds
-    variables: dict[str, str]
+    variables: dict[str, str]  # environment variables
     destination: str
 
 
 @dataclass(frozen=True)
 class Rules:
-    patterns: tuple[PatternRule, ...]
-    schedules: tuple[ScheduleRule, ...]
-    streams: tuple[StreamRule, ...]
+    patterns: tuple[PatternRule, ...]  # rules that match events
+    schedules: tuple[ScheduleRule, ...]  # rules that run periodically
+    streams: tuple[StreamRule, ...]  # rules that deliver stream records
 
     def targets(self, event: Event) -> list[str]:
         """The names of the handler functions that have a pattern that the event matches, without duplicates."""

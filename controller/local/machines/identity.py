@@ -30,14 +30,14 @@ class InstanceFacts:
     instance_id: str
     image_id: str
     instance_type: str
-    address: str
+    address: str  # private IP address
     zone: str
     region: str
     account: str
     launched_at: float
     tags: dict[str, str] | None
     target_state: str | None = None
-    notice: tuple[str, float] | None = None
+    notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
     rebalance_at: float | None = None
     user_data: str = ""
     launch_index: int = 0

@@ -74,7 +74,7 @@ class Tokens:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 30.0
+    timeout = 30.0  # seconds without data after which a connection is closed
     service: ClassVar[MetadataService]
 
     def do_PUT(self) -> None:

@@ -27,8 +27,8 @@ from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, end
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWNED_GROUP_NAME = re.compile(r"dyntrain-bare-([0-9]+)$")
 NAME_SERVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
-COMMAND_SECONDS = 30.0
-GROUP_REMOVAL_SECONDS = 5.0
+COMMAND_SECONDS = 30.0  # limit for a command such as mount
+GROUP_REMOVAL_SECONDS = 5.0  # limit for the removal of a control group
 CLOUD_END_SECONDS = 60.0  # limit for the end of a killed cloud with all its threads
 
 

@@ -23,12 +23,10 @@ DISK_VARIABLE = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes
 
 @dataclass(frozen=True)
 class MachineResources:
-    """The resources of a bare machine. `image` is the root file system that all machines share, and `shared` is the
-    folder that stands for the EFS file system.
-    """
+    """The resources that a bare machine uses."""
 
-    image: Path
-    shared: Path
+    image: Path  # the root file system that all bare machines share
+    shared: Path  # the folder that stands for the EFS file system
     network: Namespaces
     instance_id: str
 
