@@ -43,40 +43,40 @@ class Disturbance:
         self._event_random = random.Random(seed)
         self._age_random = random.Random(f"ages {seed}")
         self._lock = threading.Lock()
-        self.disorder = DisturbanceRates()
+        self.rates = DisturbanceRates()
         self.counts: Counter[str] = Counter()
 
-    def set(self, disorder: DisturbanceRates) -> None:
+    def set(self, rates: DisturbanceRates) -> None:
         with self._lock:
-            self.disorder = disorder
+            self.rates = rates
 
     def delivery_delays(self, usual_delays: list[float], losable: bool) -> list[float]:
         """The delays of an event's deliveries, which replace `usual_delays`; empty for a lost event. Scheduled events
         are not `losable`, because AWS delivers them at least once.
         """
         with self._lock:
-            disorder = self.disorder
-            if losable and self._happens_by_chance("event lost", disorder.lost):
+            rates = self.rates
+            if losable and self._happens_by_chance("event lost", rates.lost):
                 return []
             delays = [
-                usual_delay + self._event_random.uniform(0, disorder.late_seconds)
-                if self._happens_by_chance("event late", disorder.late)
+                usual_delay + self._event_random.uniform(0, rates.late_seconds)
+                if self._happens_by_chance("event late", rates.late)
                 else usual_delay
                 for usual_delay in usual_delays
             ]
-            if self._happens_by_chance("event doubled", disorder.doubled):
-                delays.append(self._event_random.uniform(0, disorder.late_seconds))
+            if self._happens_by_chance("event doubled", rates.doubled):
+                delays.append(self._event_random.uniform(0, rates.late_seconds))
             return delays
 
     def extra_age_seconds(self) -> float:
         """The extra age of a describe call's answer, in seconds."""
         with self._lock:
-            return self._age_random.uniform(0.0, self.disorder.behind_seconds)
+            return self._age_random.uniform(0.0, self.rates.behind_seconds)
 
     def raise_if_throttled(self, call: ApiCall) -> None:
         """Raise ApiError when the call is throttled."""
         with self._lock:
-            if self._happens_by_chance(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
+            if self._happens_by_chance(f"throttled {call.service}", self.rates.throttled.get(call.service, 0.0)):
                 raise THROTTLING_ERRORS[call.service]
 
     def _happens_by_chance(self, kind: str, fraction: float) -> bool:

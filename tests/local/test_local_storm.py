@@ -124,10 +124,10 @@ def test_disorder_and_throttling_end_with_the_storm() -> None:
     disturbance = Disturbance(1)
     storm = FaultInjector(disturbance, None, lambda _: None)
     storm.run([ServiceThrottle(0.0, "ssm", 1.0, 60.0)], 0.1)
-    assert disturbance.disorder.throttled == {"ssm": 1.0}
-    assert disturbance.disorder.lost > 0
+    assert disturbance.rates.throttled == {"ssm": 1.0}
+    assert disturbance.rates.lost > 0
     storm.end()
-    assert (disturbance.disorder.throttled, disturbance.disorder.lost) == ({}, 0.0)
+    assert (disturbance.rates.throttled, disturbance.rates.lost) == ({}, 0.0)
 
 
 def test_links_and_the_volume_are_struck_as_planned_and_right_again_at_the_end() -> None:

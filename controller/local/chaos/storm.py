@@ -26,7 +26,7 @@ from dyntrain.controller.local.chaos.plan import (
 )
 from dyntrain.controller.local.disturbance import Disturbance, DisturbanceRates
 
-HUNT_DISORDER = DisturbanceRates(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
+HUNT_DISTURBANCE = DisturbanceRates(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
 
 Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
@@ -83,7 +83,7 @@ class FaultInjector:
         """Apply the planned faults for `duration` seconds, then return. During this time, the embedded cloud also
         loses, doubles and delays events. The caller must then call `end`, which ends all faults that still last.
         """
-        self._disturbance.set(HUNT_DISORDER)
+        self._disturbance.set(HUNT_DISTURBANCE)
         began_at, entry_numbers = time.monotonic(), itertools.count()
         due_actions: list[tuple[float, int, Callable[[], Undo | None]]] = [
             (fault.at, next(entry_numbers), partial(self._apply_fault, fault)) for fault in planned_faults
@@ -122,8 +122,8 @@ class FaultInjector:
                 self._print_line(
                     f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s"
                 )
-                self._disturbance.set(replace(HUNT_DISORDER, throttled={fault.service: fault.fraction}))
-                return fault.seconds, partial(self._disturbance.set, HUNT_DISORDER)
+                self._disturbance.set(replace(HUNT_DISTURBANCE, throttled={fault.service: fault.fraction}))
+                return fault.seconds, partial(self._disturbance.set, HUNT_DISTURBANCE)
             case LinkCut():
                 host = self._disturb_link(
                     fault.pick, self._cut_hosts, lambda links, host: links.cut(host), "link cut", "is cut off"

@@ -46,7 +46,7 @@ from dyntrain.controller.local.lambdas.schedule import RuleSchedule
 from dyntrain.controller.local.lambdas.stream import TableStream
 from dyntrain.controller.local.listening import listen
 from dyntrain.controller.local.machines.identity import Signer
-from dyntrain.controller.local.machines.installation import checkout, unit_command
+from dyntrain.controller.local.machines.installation import repository_root, unit_command
 from dyntrain.controller.local.machines.namespaces import Namespaces
 from dyntrain.controller.local.machines.volumes import SHARED_FOLDER, VOLUME_PLACEHOLDER
 from dyntrain.controller.local.options import Options
@@ -89,7 +89,7 @@ class Cloud:
         )
         self._port = port
         self._app = app
-        self._app_directory = app_directory or checkout() or PACKAGED_APP
+        self._app_directory = app_directory or repository_root() or PACKAGED_APP
         self._requested_state_dir = state_dir
         self._session = boto3.Session(
             aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region

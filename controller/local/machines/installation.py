@@ -33,7 +33,7 @@ SOURCE_NAMES = ("controller", "node_bootstrap", "training", ".chalice", "app.py"
 COMPLETE_MARKER = ".complete"
 
 
-def checkout() -> Path | None:
+def repository_root() -> Path | None:
     """The root of the repository from which dyntrain is imported, or None if dyntrain is an installed wheel."""
     face_folder = Path(dyntrain.__file__).resolve().parent
     return face_folder.parents[1] if (face_folder.parent.name, face_folder.name) == ("training", "face") else None
@@ -44,7 +44,7 @@ def node_python() -> str:
     environment below `build/nodes`, which is built for each state of the sources. Without a repository, the result is
     this process's interpreter. Raises InstallationFailed.
     """
-    root = checkout()
+    root = repository_root()
     return sys.executable if root is None else str(build_environment(root) / "bin" / "python")
 
 
