@@ -45,7 +45,7 @@ def _no_hosts() -> str:
     network = Namespaces()
     try:
         network.start()
-        network.entrance("probe", network.addresses[0])
+        network.command_prefix("probe", network.addresses[0])
     except (NamespacesUnavailable, OSError) as error:
         return str(error)
     finally:
@@ -79,8 +79,8 @@ def _no_volume() -> str:
     """Whether a file system in a file can be mounted: a container may lack loop devices."""
     probe = (
         "import sys; from pathlib import Path; from dyntrain.controller.local.chaos.volume import *; "
-        "note_inside(); volume = HangingVolume(Path(sys.argv[1], 'v'))\n"
-        "try:\n    volume.make()\nexcept VolumeUnavailable as error:\n    print(error)\nvolume.close()"
+        "note_own_namespace(); volume = HangingVolume(Path(sys.argv[1], 'v'))\n"
+        "try:\n    volume.create_and_mount()\nexcept VolumeUnavailable as error:\n    print(error)\nvolume.close()"
     )
     with tempfile.TemporaryDirectory() as folder:
         alone = [*UNSHARE_MOUNTS, sys.executable, "-c", probe, folder]

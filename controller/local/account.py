@@ -1,8 +1,9 @@
 """The AWS account that moto keeps for one embedded cloud, and the lock that protects the account.
 
-moto, the emulator of AWS's APIs, keeps its state in globals of the process, separate by account number. Each cloud
-takes a number of its own, so that several clouds in one process do not see each other. moto changes plain dicts from
-many threads. Every call that touches them, and every change by the cloud itself, must therefore hold `lock`.
+moto, the emulator of AWS's APIs, keeps its state in globals of the process, separate by account number. Each embedded
+cloud takes an account number of its own, so that several clouds in one process do not see each other. moto changes
+plain dicts from many threads. Therefore every API call, and every change by the embedded cloud itself, must hold the
+account's lock.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.sqs.models import sqs_backends
 
-_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # other uses of moto have the default number
+_account_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # other uses of moto have the default number
 
 
 class Account:
     def __init__(self, region: str) -> None:
-        self.number = str(next(_numbers))
+        self.number = str(next(_account_numbers))
         self.region = region
         self.lock = threading.RLock()
 
@@ -59,6 +60,6 @@ class Account:
         return self.arn("ec2", f"instance/{instance_id}")
 
     def instance_tags(self, instance_id: str) -> dict[str, str]:
-        """A copy of the instance's present tags; empty for an unknown instance."""
+        """A copy of the instance's present tags; empty if the instance does not exist."""
         with self.lock:
             return dict(self.ec2.tags.get(instance_id, {}))

@@ -1,4 +1,4 @@
-"""The cloud's agenda: one thread runs delayed actions in order of time."""
+"""The embedded cloud's agenda: one thread runs delayed actions, ordered by their time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """Run delayed actions, which must be short. An action that raises is logged, and the other actions still run."""
+    """Run delayed actions, which must be short. If an action raises an exception, the exception is logged, and later
+    actions still run.
+    """
 
     def __init__(self, log_error: Callable[[str], None]) -> None:
         self._log_error = log_error
@@ -21,39 +23,39 @@ class Agenda:
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="agenda", daemon=True)
+        self._thread = threading.Thread(target=self._run_actions, name="agenda", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Drop pending actions, and wait for the running action."""
+        """Drop the pending actions, and wait until the running action has ended."""
         with self._changed:
             self._stopped = True
             self._due.clear()
             self._changed.notify_all()
         self._thread.join(10.0)
 
-    def after(self, seconds: float, action: Action) -> None:
-        """Run `action` once, `seconds` from now. After `stop`, do nothing."""
+    def run_after(self, seconds: float, action: Action) -> None:
+        """Run `action` once, `seconds` after this call. Once `stop` was called, no action is accepted."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))
                 self._changed.notify_all()
 
-    def _next(self) -> Action | None:
+    def _next_action(self) -> Action | None:
         with self._changed:
             while not self._stopped:
                 if not self._due:
                     self._changed.wait()
-                elif (wait := self._due[0][0] - time.monotonic()) > 0:
-                    self._changed.wait(wait)
+                elif (wait_seconds := self._due[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(wait_seconds)
                 else:
                     return heapq.heappop(self._due)[2]
             return None
 
-    def _run(self) -> None:
-        while (action := self._next()) is not None:
+    def _run_actions(self) -> None:
+        while (action := self._next_action()) is not None:
             try:
                 action()
             except Exception:  # noqa: BLE001 - an action may raise anything, and later actions must still run

@@ -1,4 +1,4 @@
-"""The command `dyntrain local`, which runs the embedded cloud, its demo and its fault hunt."""
+"""The command `dyntrain local`, which runs the embedded cloud, its demo and its fault-injection hunt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 from dyntrain.controller.local.errors import LocalCloudError
-from dyntrain.controller.local.listening import must_be_free
+from dyntrain.controller.local.listening import check_ports_are_free
 from dyntrain.controller.local.paths import local_path
-from dyntrain.controller.local.signals import Ended, ended_by_signals
-from dyntrain.controller.local.up import Up, serve
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.up import UpOptions, serve
 from dyntrain.missing import TRAINING, require
 
-HOST = "127.0.0.1"
-PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING)
+LOOPBACK_HOST = "127.0.0.1"
+REQUIRED_PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING)
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain local demo\n  dyntrain local up --dashboard")
@@ -90,22 +90,24 @@ def local() -> None:
 )
 @click.option("--quiet", is_flag=True, help="Do not print the job's events.")
 @click.argument("command", nargs=-1)
-def up(**values: Any) -> None:
+def up(**option_values: Any) -> None:
     """Run the cloud with a cluster until Ctrl-C. A COMMAND after -- runs in the current folder, and replaces the
     training on handwritten digits.
     """
     try:
-        options = Up(**values)
+        options = UpOptions(**option_values)
         if options.allow_changes and not options.dashboard:
             raise click.UsageError("--allow-changes needs the page; add --dashboard")
         options.own_command()  # reports a mistake before anything slow
-        page_port = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
-        must_be_free(HOST, {"--port": options.port, **page_port})  # before the imports, which take seconds
-        require(PACKAGES)
+        page_port_option = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
+        check_ports_are_free(
+            LOOPBACK_HOST, {"--port": options.port, **page_port_option}
+        )  # before the imports, which take seconds
+        require(REQUIRED_PACKAGES)
         serve(options)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(0 if end.number == signal.SIGINT else 128 + end.number) from None
 
@@ -136,19 +138,19 @@ def up(**values: Any) -> None:
 def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool) -> None:
     """Show a job that gains and loses workers while it trains, and write a report."""
     try:
-        must_be_free(HOST, {"--port": port})
-        require(PACKAGES)
+        check_ports_are_free(LOOPBACK_HOST, {"--port": port})
+        require(REQUIRED_PACKAGES)
         click.echo("loading the demo")
         from dyntrain.controller.local.demo.story import run_demo
 
         with ended_by_signals() as ending:
-            code = run_demo(report, epochs, port, picture, ending.wait if stay else None)
+            exit_code = run_demo(report, epochs, port, picture, ending.wait if stay else None)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(128 + end.number) from None
-    raise SystemExit(code)
+    raise SystemExit(exit_code)
 
 
 @local.command(epilog="Examples:\n\n\b\n  dyntrain local chaos --duration 600 --seed 7")
@@ -188,19 +190,19 @@ def chaos(
     cluster reaches the requested state.
     """
     try:
-        require(PACKAGES)
+        require(REQUIRED_PACKAGES)
         from dyntrain.controller.local.chaos.hunt import run_chaos
         from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
-        from dyntrain.controller.local.machines.namespaces import available
+        from dyntrain.controller.local.machines.namespaces import namespaces_available
 
-        with_namespaces = available() if namespaces is None else namespaces
+        with_namespaces = namespaces_available() if namespaces is None else namespaces
         if with_namespaces:
             in_a_mount_namespace(sys.argv[1:])
         with ended_by_signals():
-            code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
+            exit_code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
-    except Ended as end:
+    except EndedBySignal as end:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(128 + end.number) from None
-    raise SystemExit(code)
+    raise SystemExit(exit_code)

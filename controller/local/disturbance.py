@@ -1,5 +1,5 @@
-"""Disturb the cloud on request: lose, double and delay events, throttle calls, and make describe calls lag more. Each
-kind of disturbance is counted.
+"""Disturb the embedded cloud on request: lose, double and delay events, throttle API calls, and make describe calls lag
+more. The disturbances of each kind are counted.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.calls import ApiCall
 from dyntrain.controller.local.errors import ApiError
 
 # AWS's codes and wordings, from the services' pages "Common Errors" and
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-THROTTLED = {
+THROTTLING_ERRORS = {
     "ec2": ApiError("RequestLimitExceeded", "Request limit exceeded.", 503),
     "autoscaling": ApiError("Throttling", "Rate exceeded"),
     "ssm": ApiError("ThrottlingException", "Rate exceeded"),
@@ -25,64 +25,62 @@ THROTTLED = {
 
 
 @dataclass(frozen=True)
-class Disorder:
-    """The amount of disturbance. `lost`, `doubled` and `late` are fractions of an event's deliveries. A late delivery,
-    or the second of two deliveries, comes up to `late_seconds` later.
-    """
+class DisturbanceRates:
+    """How strongly the embedded cloud is disturbed."""
 
-    lost: float = 0.0
-    doubled: float = 0.0
-    late: float = 0.0
-    late_seconds: float = 5.0
+    lost: float = 0.0  # fraction of the events that are not delivered
+    doubled: float = 0.0  # fraction of the events that are delivered twice
+    late: float = 0.0  # fraction of the deliveries that are delayed
+    late_seconds: float = 5.0  # longest delay of a late delivery or of a second delivery
     behind_seconds: float = 0.0  # the greatest extra age of a describe call's answer; random for each call
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 
 class Disturbance:
-    """The present disturbance. Thread-safe. The default `Disorder` disturbs nothing."""
+    """The present disturbance of the embedded cloud; at first, nothing is disturbed. Thread-safe."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)
-        self._ages = random.Random(f"ages {seed}")
+        self._event_random = random.Random(seed)
+        self._age_random = random.Random(f"ages {seed}")
         self._lock = threading.Lock()
-        self.disorder = Disorder()
+        self.rates = DisturbanceRates()
         self.counts: Counter[str] = Counter()
 
-    def set(self, disorder: Disorder) -> None:
+    def set(self, rates: DisturbanceRates) -> None:
         with self._lock:
-            self.disorder = disorder
+            self.rates = rates
 
-    def delays(self, usual_delays: list[float], losable: bool) -> list[float]:
-        """The delays of an event's deliveries, in place of `usual_delays`; empty for a lost event. Scheduled events are
-        not `losable`, because AWS delivers them at least once.
+    def delivery_delays(self, usual_delays: list[float], losable: bool) -> list[float]:
+        """The delays of an event's deliveries, which replace `usual_delays`; empty for a lost event. Scheduled events
+        are not `losable`, because AWS delivers them at least once.
         """
         with self._lock:
-            disorder = self.disorder
-            if losable and self._happens("event lost", disorder.lost):
+            rates = self.rates
+            if losable and self._happens_by_chance("event lost", rates.lost):
                 return []
             delays = [
-                delay + self._chance.uniform(0, disorder.late_seconds)
-                if self._happens("event late", disorder.late)
-                else delay
-                for delay in usual_delays
+                usual_delay + self._event_random.uniform(0, rates.late_seconds)
+                if self._happens_by_chance("event late", rates.late)
+                else usual_delay
+                for usual_delay in usual_delays
             ]
-            if self._happens("event doubled", disorder.doubled):
-                delays.append(self._chance.uniform(0, disorder.late_seconds))
+            if self._happens_by_chance("event doubled", rates.doubled):
+                delays.append(self._event_random.uniform(0, rates.late_seconds))
             return delays
 
-    def age(self) -> float:
+    def extra_age_seconds(self) -> float:
         """The extra age of a describe call's answer, in seconds."""
         with self._lock:
-            return self._ages.uniform(0.0, self.disorder.behind_seconds)
+            return self._age_random.uniform(0.0, self.rates.behind_seconds)
 
-    def check(self, call: Call) -> None:
+    def raise_if_throttled(self, call: ApiCall) -> None:
         """Raise ApiError when the call is throttled."""
         with self._lock:
-            if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
-                raise THROTTLED[call.service]
+            if self._happens_by_chance(f"throttled {call.service}", self.rates.throttled.get(call.service, 0.0)):
+                raise THROTTLING_ERRORS[call.service]
 
-    def _happens(self, kind: str, fraction: float) -> bool:
-        happens = fraction > 0 and self._chance.random() < fraction
-        if happens:
+    def _happens_by_chance(self, kind: str, fraction: float) -> bool:
+        has_happened = fraction > 0 and self._event_random.random() < fraction
+        if has_happened:
             self.counts[kind] += 1
-        return happens
+        return has_happened

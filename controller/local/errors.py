@@ -1,18 +1,18 @@
 """Errors of the embedded cloud, and error answers to its API clients.
 
-`LocalCloudError` is for the user who starts the cloud; its message says what to do. `ApiError` is for an API client, in
-AWS's words.
+A `LocalCloudError` tells the user who starts the embedded cloud what to do. An `ApiError` is answered to an API client,
+in AWS's words.
 """
 
 from __future__ import annotations
 
 
 class LocalCloudError(Exception):
-    """Raised when the cloud cannot start or cannot continue."""
+    """Raised when the embedded cloud cannot start or cannot continue."""
 
 
 class InstallationFailed(LocalCloudError):
-    """Raised when the environment from which machines run their programs could not be built."""
+    """Raised when the Python environment from which machines run their programs could not be built."""
 
 
 class PortInUse(LocalCloudError):

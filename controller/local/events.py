@@ -5,7 +5,7 @@
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/automating_with_eventbridge.html
 - Auto Scaling: https://docs.aws.amazon.com/autoscaling/ec2/userguide/automating-ec2-auto-scaling-with-eventbridge.html
 
-All functions are pure: the caller gives the account, region, time and event id in an `Origin`.
+All functions are pure: the caller passes the account, region, time and event id in an `EventOrigin`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def timestamp(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """The account, region, time and id of an event. Each delivery of an event has the same id."""
+class EventOrigin:
+    """The account, region, time and id of an event. Every delivery of one event has the same id."""
 
     account: str
     region: str
-    at: float
+    at: float  # seconds since the Unix epoch
     event_id: str
 
 
-def envelope(origin: Origin, source: str, detail_type: str, resources: list[str], detail: Any) -> Event:
+def event_envelope(origin: EventOrigin, source: str, detail_type: str, resources: list[str], detail: Any) -> Event:
     return {
         "version": "0",
         "id": origin.event_id,
@@ -50,68 +50,72 @@ def envelope(origin: Origin, source: str, detail_type: str, resources: list[str]
     }
 
 
-def instance_arn(origin: Origin, instance_id: str) -> str:
+def instance_arn(origin: EventOrigin, instance_id: str) -> str:
     return f"arn:aws:ec2:{origin.region}:{origin.account}:instance/{instance_id}"
 
 
-def tag_change(origin: Origin, instance_id: str, changed: list[str], version: int, tags: dict[str, str]) -> Event:
-    """A tag change event. `tags` has all tags after the change. `changed` has the changed keys, also deleted keys.
-    `version` grows with each change of the resource's tags.
+def tag_change(
+    origin: EventOrigin, instance_id: str, changed_tag_keys: list[str], version: int, tags: dict[str, str]
+) -> Event:
+    """A tag change event. `tags` has all tags of the instance after the change. `changed_tag_keys` also has the keys of
+    deleted tags. `version` grows with each change of the instance's tags.
     """
     detail = {
-        "changed-tag-keys": changed,
+        "changed-tag-keys": changed_tag_keys,
         "service": "ec2",
         "resource-type": "instance",
         "version": version,
         "version-timestamp": str(int(origin.at * 1000)),
         "tags": tags,
     }
-    return envelope(origin, "aws.tag", "Tag Change on Resource", [instance_arn(origin, instance_id)], detail)
+    return event_envelope(origin, "aws.tag", "Tag Change on Resource", [instance_arn(origin, instance_id)], detail)
 
 
-def state_change(origin: Origin, instance_id: str, state: str) -> Event:
+def state_change(origin: EventOrigin, instance_id: str, state: str) -> Event:
     detail = {"instance-id": instance_id, "state": state}
-    return envelope(
+    return event_envelope(
         origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], detail
     )
 
 
-def spot_interruption(origin: Origin, instance_id: str, action: str) -> Event:
+def spot_interruption(origin: EventOrigin, instance_id: str, action: str) -> Event:
     detail = {"instance-id": instance_id, "instance-action": action}
-    return envelope(
+    return event_envelope(
         origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], detail
     )
 
 
-def rebalance_recommendation(origin: Origin, instance_id: str) -> Event:
+def rebalance_recommendation(origin: EventOrigin, instance_id: str) -> Event:
     detail = {"instance-id": instance_id}
-    return envelope(
+    return event_envelope(
         origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], detail
     )
 
 
 def lifecycle_action(
-    origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
+    origin: EventOrigin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
 ) -> Event:
-    word = "launch" if transition == LAUNCHING else "terminate"
-    route = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
+    launch_or_terminate = "launch" if transition == LAUNCHING else "terminate"
+    origin_and_destination = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
     detail = {
         "LifecycleActionToken": token,
         "AutoScalingGroupName": group,
         "LifecycleHookName": hook,
         "EC2InstanceId": instance_id,
         "LifecycleTransition": transition,
-        "Origin": route[0],
-        "Destination": route[1],
+        "Origin": origin_and_destination[0],
+        "Destination": origin_and_destination[1],
     }
-    return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
+    return event_envelope(
+        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], detail
+    )
 
 
-def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
-    """The test event that Auto Scaling sends for a new hook. The event's detail has no transition
+def test_notification(origin: EventOrigin, group_arn: str, group: str, transition: Transition) -> Event:
+    """The test event that Auto Scaling sends for a new hook. The event's detail does not name the hook's transition
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
-    word = "launch" if transition == LAUNCHING else "terminate"
+    launch_or_terminate = "launch" if transition == LAUNCHING else "terminate"
     detail = {
         "AccountId": origin.account,
         "RequestId": origin.event_id,
@@ -121,11 +125,13 @@ def test_notification(origin: Origin, group_arn: str, group: str, transition: Tr
         "Event": "autoscaling:TEST_NOTIFICATION",
         "Time": timestamp(origin.at),
     }
-    return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
+    return event_envelope(
+        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], detail
+    )
 
 
 def activity_result(
-    origin: Origin,
+    origin: EventOrigin,
     group_arn: str,
     group: str,
     instance_id: str,
@@ -135,13 +141,13 @@ def activity_result(
     zone: str,
     message: str = "",
 ) -> Event:
-    """The event `EC2 Instance Launch Successful`, or `Unsuccessful`, or the same for `Terminate`. A failed launch
-    without an instance has the `instance_id` "".
+    """The event that a launch or a termination in a group has succeeded or failed, such as `EC2 Instance Launch
+    Successful`. If a launch failed before it made an instance, `instance_id` is "".
     """
-    verb = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
+    activity_text = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
     detail = {
         "StatusCode": "InProgress" if ok else "Failed",
-        "Description": f"{verb}: {instance_id}",
+        "Description": f"{activity_text}: {instance_id}",
         "AutoScalingGroupName": group,
         "ActivityId": origin.event_id,
         "Details": {"Availability Zone": zone},
@@ -153,7 +159,7 @@ def activity_result(
         "Cause": f"At {timestamp(origin.at)} the group changed its capacity.",
     }
     resources = [group_arn] + ([instance_arn(origin, instance_id)] if instance_id else [])
-    return envelope(
+    return event_envelope(
         origin,
         "aws.autoscaling",
         f"EC2 Instance {activity} {'Successful' if ok else 'Unsuccessful'}",
@@ -162,5 +168,5 @@ def activity_result(
     )
 
 
-def scheduled(origin: Origin, rule_arn: str) -> Event:
-    return envelope(origin, "aws.events", "Scheduled Event", [rule_arn], {})
+def scheduled(origin: EventOrigin, rule_arn: str) -> Event:
+    return event_envelope(origin, "aws.events", "Scheduled Event", [rule_arn], {})

@@ -16,41 +16,41 @@ if TYPE_CHECKING:
 PROGRAM_NAME = "dyntrain"
 
 
-def folder_of_commands(started_as: str, interpreter: str) -> Path:
-    """The folder of the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, this is the
-    interpreter's folder.
+def program_folder(started_as: str, interpreter: str) -> Path:
+    """The folder that contains the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, this
+    is the interpreter's folder.
     """
     program = Path(started_as)
     return (program if program.name == PROGRAM_NAME and program.is_file() else Path(interpreter)).absolute().parent
 
 
 def path_line(folder: Path) -> str:
-    """The line that extends PATH, for bash, zsh and sh."""
+    """The command line that puts `folder` first in PATH, for bash, zsh and sh."""
     return f'export PATH={shlex.quote(str(folder))}:"$PATH"'
 
 
-def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
-    """The lines of the guide. `runs` describes the job."""
+def guide_text(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
+    """The text of the guide. `job_description` says what the job trains."""
     from dyntrain.controller.contract.messages import parameter
 
     variables = cloud.environment
-    tag = ELASTIC_TAG.of(cluster.name)
+    tag_key = ELASTIC_TAG.of(cluster.name)
     endpoint = shlex.quote(cloud.endpoint)
     other_variables = " ".join(
         f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL"
     )
-    base = ", ".join(filter(None, (cluster.master, *cluster.workers)))
+    base_nodes = ", ".join(filter(None, (cluster.master, *cluster.workers)))
     return f"""\
 The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
   export {other_variables}
   export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
-  {path_line(folder_of_commands(sys.argv[0], sys.executable))}
+  {path_line(program_folder(sys.argv[0], sys.executable))}
 
 cluster          {cluster.name}
-job              {runs}
-base nodes       {base}
+job              {job_description}
+base nodes       {base_nodes}
 launch template  {cluster.launch_template}
 group            {cluster.group}
 files            {cloud.state_dir} (logs/trace.jsonl has every event and invocation)
@@ -63,7 +63,7 @@ Add a worker, one of these ways:
 
 Remove it again:
   dyntrain remove INSTANCE
-  aws ec2 delete-tags --resources INSTANCE --tags Key={tag}
+  aws ec2 delete-tags --resources INSTANCE --tags Key={tag_key}
   aws autoscaling set-desired-capacity --auto-scaling-group-name {cluster.group} --desired-capacity 0
 
 Watch:

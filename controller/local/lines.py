@@ -9,8 +9,9 @@ from dyntrain.controller.local.pace import Deadline
 
 
 def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tuple[bytes, bytes]:
-    """Read the next line. Returns the line and the bytes after it, which are the `pending` of the next call. Raises
-    TimeoutError, and EOFError when the output ends.
+    """Read the next line. Returns the line, and the bytes that were read after the line, which the caller passes as
+    `pending` to the next call. Raises TimeoutError after the deadline, and EOFError when the output ends before the
+    line does.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)

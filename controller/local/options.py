@@ -1,4 +1,4 @@
-"""All options of the embedded cloud. The defaults are pessimistic: duplicates, disorder and lag are on."""
+"""All options of the embedded cloud. By default, events are repeated, delayed and reordered, and describe calls lag."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ LOCAL_STAGE = "local"
 class Options:
     """Options of the embedded cloud. All durations are in seconds.
 
-    `schedule_scale` multiplies the period of every scheduled rule, and `hook_scale` every lifecycle hook's timeout: 1.0
-    is AWS's pace. Describe calls show a state change `describe_lag` after its event, and a change of tags or groups up
-    to `behind` later. With `launch_tags_emit`, tags given at launch emit a tag change event, which AWS does not
-    promise. `namespaces` gives each machine a network namespace of its own, which needs root; otherwise machines share
-    the loopback. `handler_timeout` replaces each function's own timeout. `stream_window` is the time in which a batch
-    of changes is collected; the deployed value is one second.
+    `schedule_scale` multiplies the period of every scheduled rule, and `hook_scale` multiplies every lifecycle hook's
+    timeout; 1.0 is AWS's pace. Describe calls show a new state of an instance `describe_lag` seconds after its event,
+    and a change of tags or groups up to `behind` seconds after the change. With `launch_tags_emit`, tags given at an
+    instance's launch emit a tag change event, which AWS does not promise. `namespaces` gives each machine a network
+    namespace of its own, which needs root; otherwise machines share the loopback network. `handler_timeout` replaces
+    each Lambda function's own timeout. `stream_window` is the time in which a batch of changes of the table is
+    collected; in AWS it is one second.
 
     `machine_command` is the command of machines whose user data asks for node_bootstrap. The cloud appends `--root
-    DIR`, and replaces `machines.volumes.VOLUME` by the folder of the machine's volume. Without `machine_command`,
-    machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare` is the root of
-    bare machines (`machines.bare`), which need `namespaces`.
+    DIR`, and replaces `machines.volumes.VOLUME_PLACEHOLDER` by the folder of the machine's volume. Without
+    `machine_command`, machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare`
+    is the root file system of bare machines (`machines.bare`), which need `namespaces`.
     """
 
     region: str = "us-east-1"
-    stage: str = LOCAL_STAGE
-    seed: int = 1
-    duplicate_fraction: float = 0.05
-    duplicate_delay: float = 0.5
-    delivery_jitter: float = 0.03
+    stage: str = LOCAL_STAGE  # the name under which the controller's stack is deployed
+    seed: int = 1  # of all random delays, duplicates and omissions
+    duplicate_fraction: float = 0.05  # of the events that are delivered twice
+    duplicate_delay: float = 0.5  # longest delay of an event's second delivery
+    delivery_jitter: float = 0.03  # longest delay of an event's delivery
     handler_processes: int = 3
     handler_timeout: float | None = None
-    retry_delays: tuple[float, ...] = (1.0, 2.0)
+    retry_delays: tuple[float, ...] = (1.0, 2.0)  # before a failed asynchronous invocation is repeated
     stream_window: float = 0.075
-    stream_batch: int = 1000
-    stream_lanes: int = 2
-    stream_attempts: int = 3
+    stream_batch: int = 1000  # most records in one invocation
+    stream_lanes: int = 2  # parallel queues of a stream's records
+    stream_attempts: int = 3  # invocations for a record that fails each time
     stream_retry_delay: float = 0.2
     schedule_scale: float = 1.0
-    boot_delay: float = 0.2
+    boot_delay: float = 0.2  # from an instance's launch to its state running
     describe_lag: float = 0.3
-    behind: float = 1.0
+    behind: float = 1.0  # longest lag of describe calls for tags and groups
     hook_scale: float = 1.0
-    relaunch_delay: float = 1.0
-    replacement_delay: float = 1.0
+    relaunch_delay: float = 1.0  # before a group launches again after a first failed launch
+    replacement_delay: float = 1.0  # before a group replaces a terminated instance
     launch_tags_emit: bool = False
-    machines: bool = True
-    namespaces: bool = False
+    machines: bool = True  # whether instances run programs
+    namespaces: bool = False  # whether each machine has a network namespace of its own
     machine_command: tuple[str, ...] | None = None
-    machine_stop: float = 5.0
-    bare: Path | None = None
+    machine_stop: float = 5.0  # between SIGTERM and SIGKILL at a machine's shutdown
+    bare: Path | None = None  # the root file system of bare machines
     handler_environment: dict[str, str] = field(default_factory=dict)

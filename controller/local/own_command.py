@@ -10,10 +10,10 @@ from pathlib import Path, PurePath
 from dyntrain.controller.local.errors import LocalCloudError
 
 MOUNT_POINT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # paths on a bare machine, from the cluster's template
-PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
-SHELLS = re.compile(r"(ba|da|z|k)?sh")
-VALUE_OPTIONS = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-CODE_OPTIONS = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code is in the command or in a module
+PYTHON_NAMES = re.compile(r"python(\d(\.\d+)?)?")
+SHELL_NAMES = re.compile(r"(ba|da|z|k)?sh")
+VALUE_OPTIONS = {PYTHON_NAMES: "XW", SHELL_NAMES: "oO"}  # short options whose value may be the next word
+CODE_OPTIONS = {PYTHON_NAMES: "cm", SHELL_NAMES: "cs"}  # short options after which code or a module's name follows
 
 
 class CommandNotFound(LocalCloudError):
@@ -31,8 +31,8 @@ def current_folder() -> Path:
 
 
 def check_command(command: Sequence[str], folder: Path, path: str) -> None:
-    """Check that the command's program and script exist. The program is searched on `path`; relative names start in
-    `folder`, where the command will run. Raises CommandNotFound, which names the missing file.
+    """Check that the command's program and script exist. The program is searched in the folders of `path`. Relative
+    file names start in `folder`, where the command will run. Raises CommandNotFound, which names the missing file.
     """
     program, script = command[0], script_of(command)
     if not program:
@@ -49,8 +49,9 @@ def check_command(command: Sequence[str], folder: Path, path: str) -> None:
 
 
 def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
-    """The command for bare machines, which run it in the shared volume and with their own Python. `volume` is this
-    host's folder of the volume, if the user named one. Raises CommandNotFound if the script is not in the volume.
+    """The command for bare machines, which run the command in the shared volume and with their own Python. `volume` is
+    the folder on this host that becomes the shared volume, if the user named a folder. Raises CommandNotFound if the
+    script is not in the volume.
     """
     script = script_of(command)
     script_path = None if script is None else _path_on_volume(script, volume)
@@ -65,34 +66,36 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that the command gives to an interpreter, or None without an interpreter or without a script."""
-    name = PurePath(command[0]).name
-    interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(name)), None)
+    """The script that the command passes to an interpreter (Python or a shell), or None if the command has no
+    interpreter or no script.
+    """
+    program_name = PurePath(command[0]).name
+    interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(program_name)), None)
     if interpreter is None:
         return None
-    words = iter(command[1:])
-    for word in words:
+    remaining_words = iter(command[1:])
+    for word in remaining_words:
         if word == "--":
-            return next(words, None)
+            return next(remaining_words, None)
         if word == "-":
             return None  # code from standard input
         if not word.startswith(("-", "+")):
             return word
         if word.startswith("--"):
             if word == "--check-hash-based-pycs":
-                next(words, None)
-        elif _ends_the_options(word[1:], interpreter, words):
+                next(remaining_words, None)
+        elif _is_followed_by_code(word[1:], interpreter, remaining_words):
             return None
     return None
 
 
-def _ends_the_options(letters: str, interpreter: re.Pattern[str], words: Iterator[str]) -> bool:
-    for position, letter in enumerate(letters, 1):
+def _is_followed_by_code(option_letters: str, interpreter: re.Pattern[str], remaining_words: Iterator[str]) -> bool:
+    for position, letter in enumerate(option_letters, 1):
         if letter in CODE_OPTIONS[interpreter]:
             return True
         if letter in VALUE_OPTIONS[interpreter]:
-            if position == len(letters):
-                next(words, None)
+            if position == len(option_letters):
+                next(remaining_words, None)
             return False
     return False
 

@@ -1,10 +1,10 @@
 """Measure how slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
 
-All time limits of the tests use this module, too. Each limit is written generously for an idle host, and multiplied by
-this host's slowness. A limit ends a hang; no limit judges the speed.
+All time limits of the tests also use this module. Each limit is written generously for an idle host, and multiplied by
+this host's slowness. A time limit ends a hang, and never judges the speed of the code.
 
-The measure is the time in which a process starts and imports some modules, compared with the idle reference host. The
-process runs at low priority, as the machines of the embedded cloud do.
+Slowness is measured as the time in which a process starts and imports some modules, compared with the same time on an
+idle reference host. The measured process runs at low priority, as the machines of the embedded cloud do.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ class Pace:
 
     def slowness(self, measure_now: bool = True) -> float:
         """How many times slower than the reference host this host recently was at its slowest; at least 1. With
-        `measure_now` false, the call is quick, because it makes no measurement.
+        `measure_now` false, nothing is measured, so the call is quick.
         """
         with self._lock:
             if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
                 factor = self._measure() / REFERENCE_SECONDS
                 self._measured.append((self.clock(), factor))
-            self._measured, self._noted = self._recent(self._measured), self._recent(self._noted)
+            self._measured, self._noted = self._recent_readings(self._measured), self._recent_readings(self._noted)
             return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
 
-    def note(self, factor: float) -> None:
-        """Record the slowness that another process measured. This process still measures, too."""
+    def note_slowness(self, factor: float) -> None:
+        """Record a slowness that another process measured on this host."""
         with self._lock:
-            self._noted = [*self._recent(self._noted), (self.clock(), factor)]
+            self._noted = [*self._recent_readings(self._noted), (self.clock(), factor)]
 
-    def _recent(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT_SECONDS]
+    def _recent_readings(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [
+            (measured_at, factor) for measured_at, factor in readings if self.clock() - measured_at < RECENT_SECONDS
+        ]
 
     def patient(self, seconds: float) -> float:
         """The upper limit for a wait that should take at most `seconds` on an idle host."""
@@ -81,8 +83,8 @@ slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.pace
 
 
 class Deadline:
-    """A deadline that a slow host delays. `passed` measures the host again before it returns True, because the load may
-    have come later.
+    """A deadline that comes later on a slow host. `passed` measures the slowness again before it returns True, because
+    the host may have become busy since.
     """
 
     def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:
@@ -91,7 +93,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, by the measurements so far."""
+        """Seconds until the deadline, judged by the measurements of slowness so far."""
         return max(0.0, self._began + self.bound - self._pace.clock())
 
     def passed(self) -> bool:

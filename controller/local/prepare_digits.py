@@ -2,7 +2,7 @@
 script's own folder.
 
 `stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs the script: the first
-node writes the digits, and the other nodes find the file.
+node writes the digits, and later nodes find the written file.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from pathlib import Path
 import numpy as np
 
 DATA_FILE = "digits.npz"
-SAMPLES = 1797
+SAMPLE_COUNT = 1797
 
 
-def is_whole(path: Path) -> bool:
-    """Whether the file exists with all samples in it."""
+def is_complete(path: Path) -> bool:
+    """Whether the file exists and contains all samples of the digits."""
     try:
-        with np.load(path, allow_pickle=False) as data:
-            return bool(data["images"].shape == (SAMPLES, 64) and data["labels"].shape == (SAMPLES,))
+        with np.load(path, allow_pickle=False) as digits:
+            return bool(digits["images"].shape == (SAMPLE_COUNT, 64) and digits["labels"].shape == (SAMPLE_COUNT,))
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return False
 
 
-def build(path: Path) -> None:
-    """Write a temporary file and rename it. A concurrent reader finds no file or the whole file, and two writers leave
-    one whole file.
+def write_digits(path: Path) -> None:
+    """Write the digits to a temporary file, and rename this file to `path`. A concurrent reader finds no file or a
+    complete file, and two concurrent writers leave one complete file.
     """
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary_path = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez_compressed(file, images=images.astype(np.float32), labels=labels.astype(np.int32))
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.chmod(temporary_path, 0o644)
+        os.replace(temporary_path, path)
     except BaseException:
-        os.unlink(temporary)
+        os.unlink(temporary_path)
         raise
 
 
 def main() -> int:
     path = Path(__file__).resolve().parent / DATA_FILE
-    if is_whole(path):
-        print(f"prepare-data: {path} exists with {SAMPLES} samples")
+    if is_complete(path):
+        print(f"prepare-data: {path} exists with {SAMPLE_COUNT} samples")
         return 0
-    build(path)
-    print(f"prepare-data: wrote {path} with {SAMPLES} samples, {path.stat().st_size} bytes")
+    write_digits(path)
+    print(f"prepare-data: wrote {path} with {SAMPLE_COUNT} samples, {path.stat().st_size} bytes")
     return 0
 
 

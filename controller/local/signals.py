@@ -15,56 +15,59 @@ from typing import NoReturn
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Ended(BaseException):
-    """Raised when a signal of `ENDING_SIGNALS` came. `Ended` is no Exception, so that no `except Exception`
-    catches it.
+class EndedBySignal(BaseException):
+    """Raised when a signal of `ENDING_SIGNALS` came. This class derives from BaseException, so that `except Exception`
+    does not catch it.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.number = signal_number
 
 
-class Ending:
-    """A wait for the main thread until a signal ends the program. `signal.pause` could wait for ever: the kernel may
-    give the signal to another thread, or Ended may be raised where Python drops exceptions, as in a `__del__`.
+class SignalWaiter:
+    """Let the main thread wait until a signal ends the program. The function `signal.pause` could wait for ever,
+    because the kernel may give the signal to another thread, or because Python drops an EndedBySignal that is raised in
+    a `__del__`.
     """
 
     def __init__(self, receiver: socket.socket) -> None:
         self._receiver = receiver
 
     def wait(self) -> NoReturn:
-        """Wait until a signal of `ENDING_SIGNALS` came, also before this call, and raise Ended."""
+        """Wait for a signal of `ENDING_SIGNALS`, which may have come before this call, and raise EndedBySignal."""
         while True:
             select.select([self._receiver], [], [])
-            for number in self._receiver.recv(4096):
-                if number in ENDING_SIGNALS:
-                    raise Ended(number)
+            for signal_number in self._receiver.recv(4096):
+                if signal_number in ENDING_SIGNALS:
+                    raise EndedBySignal(signal_number)
 
 
-def _raise_ended(number: int, frame: FrameType | None) -> None:
-    for ending in ENDING_SIGNALS:
-        signal.signal(ending, signal.SIG_IGN)
-    raise Ended(number)
+def _raise_ended(signal_number: int, frame: FrameType | None) -> None:
+    for ending_signal in ENDING_SIGNALS:
+        signal.signal(ending_signal, signal.SIG_IGN)
+    raise EndedBySignal(signal_number)
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[Ending]:
-    """A context in which the first ending signal raises Ended in the main thread. Further signals are ignored until the
-    block ends. If SIGHUP was ignored before, as by nohup, it stays ignored.
+def ended_by_signals() -> Iterator[SignalWaiter]:
+    """A context in which the first ending signal raises EndedBySignal in the main thread. Further ending signals are
+    ignored until the block ends. If SIGHUP was ignored before the block, as under nohup, SIGHUP stays ignored.
     """
     read_end, write_end = socket.socketpair()
     with closing(read_end), closing(write_end):
         write_end.setblocking(False)
         # Python writes the numbers of signals to this socket, whichever thread is interrupted
         former_descriptor = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
-        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        ignored_signals = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         former_handlers = {
-            number: signal.signal(number, _raise_ended) for number in ENDING_SIGNALS if number not in ignored
+            signal_number: signal.signal(signal_number, _raise_ended)
+            for signal_number in ENDING_SIGNALS
+            if signal_number not in ignored_signals
         }
         try:
-            yield Ending(read_end)
+            yield SignalWaiter(read_end)
         finally:
-            for number, handler in former_handlers.items():
-                signal.signal(number, handler)
+            for signal_number, handler in former_handlers.items():
+                signal.signal(signal_number, handler)
             signal.set_wakeup_fd(former_descriptor)

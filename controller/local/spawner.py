@@ -12,25 +12,25 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any
 
-SPAWN_SECONDS = 30.0
+SPAWN_SECONDS = 30.0  # limit for the start of a process
 
 Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Start processes in sessions of their own. A terminal's Ctrl-C then reaches only the cloud, which stops the
-    processes in order.
+    """Start child processes, each in a session of its own (setsid). Therefore a terminal's Ctrl-C reaches only the
+    cloud's own process, which stops the started processes in order.
     """
 
     def __init__(self) -> None:
         self._requests: queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="spawner", daemon=True)
+        self._thread = threading.Thread(target=self._start_requested_processes, name="spawner", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Children that still run die with the thread."""
+        """End the thread. Child processes that still run die with the thread."""
         self._requests.put(None)
         self._thread.join(SPAWN_SECONDS)
 
@@ -42,13 +42,13 @@ class Spawner:
         directory: Path | None,
         stdin: int | IO[Any],
         output: int | IO[Any],
-        keep: tuple[int, ...] = (),
+        inherited_descriptors: tuple[int, ...] = (),
     ) -> Popen:
-        """Start a process. Raises OSError when the program cannot be started. `keep` are descriptors that the child
-        inherits.
+        """Start a process. Raises OSError when the program cannot be started. The process inherits the file descriptors
+        `inherited_descriptors`.
         """
 
-        def launch() -> Popen:
+        def start_process() -> Popen:
             return subprocess.Popen(
                 argv,
                 env=environment,
@@ -56,18 +56,18 @@ class Spawner:
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                pass_fds=keep,
+                pass_fds=inherited_descriptors,
                 start_new_session=True,
             )
 
-        answer: Future[Popen] = Future()
-        self._requests.put((launch, answer))
-        return answer.result(SPAWN_SECONDS)
+        process_future: Future[Popen] = Future()
+        self._requests.put((start_process, process_future))
+        return process_future.result(SPAWN_SECONDS)
 
-    def _run(self) -> None:
+    def _start_requested_processes(self) -> None:
         while (request := self._requests.get()) is not None:
-            launch, answer = request
+            start_process, process_future = request
             try:
-                answer.set_result(launch())
+                process_future.set_result(start_process())
             except OSError as error:
-                answer.set_exception(error)
+                process_future.set_exception(error)

@@ -19,21 +19,21 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import ProvisionFailed
 
 PYTHON = own_command.PYTHON
-BUCKET = "dyntrain-packages-{}"  # with the account's number, because bucket names are global
-KEY_PAIR = "anybody"
-JOBS_STACK = "dyntrain-jobs"
-WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # name of an empty file for machines that install no wheel
+BUCKET_PATTERN = "dyntrain-packages-{}"  # with the account's number, because bucket names are global
+KEY_PAIR_NAME = "anybody"
+JOBS_STACK_NAME = "dyntrain-jobs"
+EMPTY_WHEEL_NAME = "dyntrain-0.1.0-py3-none-any.whl"  # name of an empty file for machines that install no wheel
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The created cluster. `workers` are the base nodes besides the master."""
+    """The cluster that `create_stack` created. `workers` are the instance ids of the base nodes besides the master."""
 
     name: str
     launch_template: str
     group: str
-    master: str | None
-    workers: tuple[str, ...]
+    master: str | None  # instance id of the master node
+    workers: tuple[str, ...]  # instance ids of all base nodes besides the master
 
 
 def template_text() -> str:
@@ -48,14 +48,14 @@ def create_stack(
     policy: Mapping[str, Any] | None = None,
     wheel: Path | None = None,
 ) -> Cluster:
-    """Create a cluster's stack. `extra` has more parameters of the template, `policy` more fields of the cluster's
+    """Create a cluster's stack. `extra` adds parameters of the template, and `policy` adds fields of the cluster's
     policy. Machines that run their user data install `wheel` from S3. Raises ProvisionFailed with AWS's message.
     """
-    bucket = BUCKET.format(cloud.account.number)
+    bucket = BUCKET_PATTERN.format(cloud.account.number)
     parameters = {
-        "KeyName": KEY_PAIR,
+        "KeyName": KEY_PAIR_NAME,
         "Stage": cloud.options.stage,
-        "PackageSource": f"s3://{bucket}/{WHEEL if wheel is None else wheel.name}",
+        "PackageSource": f"s3://{bucket}/{EMPTY_WHEEL_NAME if wheel is None else wheel.name}",
         "TrainingCommand": json.dumps(list(command)),
         "IdentityKeys": cloud.identity_keys,
         "PolicyFields": ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (policy or {}).items()),
@@ -63,8 +63,8 @@ def create_stack(
     }
     try:
         ec2 = cloud.client("ec2")
-        if KEY_PAIR not in [pair["KeyName"] for pair in ec2.describe_key_pairs()["KeyPairs"]]:
-            ec2.create_key_pair(KeyName=KEY_PAIR, KeyType="ed25519")
+        if KEY_PAIR_NAME not in [pair["KeyName"] for pair in ec2.describe_key_pairs()["KeyPairs"]]:
+            ec2.create_key_pair(KeyName=KEY_PAIR_NAME, KeyType="ed25519")
         _put_wheel(cloud, bucket, wheel)
         cloud.client("cloudformation").create_stack(
             StackName=name,
@@ -75,11 +75,13 @@ def create_stack(
     except (OSError, BotoCoreError, ClientError) as error:
         raise ProvisionFailed(f"the stack of cluster {name} could not be created: {error}") from error
     groups = cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    members = {
+    instances_by_group = {
         group["AutoScalingGroupName"]: [instance["InstanceId"] for instance in group["Instances"]] for group in groups
     }
-    master = next(iter(members[f"{name}-master"]), None)
-    return Cluster(name, launch_template_name(name), f"{name}-workers", master, tuple(members[f"{name}-base"]))
+    master = next(iter(instances_by_group[f"{name}-master"]), None)
+    return Cluster(
+        name, launch_template_name(name), f"{name}-workers", master, tuple(instances_by_group[f"{name}-base"])
+    )
 
 
 def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
@@ -90,7 +92,7 @@ def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
     if bucket not in [existing["Name"] for existing in s3.list_buckets()["Buckets"]]:
         s3.create_bucket(Bucket=bucket)
     if wheel is None:
-        s3.put_object(Bucket=bucket, Key=WHEEL, Body=b"")
+        s3.put_object(Bucket=bucket, Key=EMPTY_WHEEL_NAME, Body=b"")
     else:
         s3.upload_file(str(wheel), bucket, wheel.name)
 
@@ -99,10 +101,10 @@ def create_jobs_stack(cloud: Cloud) -> None:
     """Create the stack that `dyntrain job submit` uses when no bucket, role or security group is named. Raises
     ProvisionFailed.
     """
-    text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
+    job_template_text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
     try:
         cloud.client("cloudformation").create_stack(
-            StackName=JOBS_STACK, TemplateBody=text, Capabilities=["CAPABILITY_IAM"]
+            StackName=JOBS_STACK_NAME, TemplateBody=job_template_text, Capabilities=["CAPABILITY_IAM"]
         )
         bucket = cloud.client("ssm").get_parameter(Name=f"{DEFAULTS_PATH}bucket")["Parameter"]["Value"]
         _put_wheel(cloud, bucket, None)
@@ -111,25 +113,32 @@ def create_jobs_stack(cloud: Cloud) -> None:
 
 
 def digits_command(epochs: int, *extra_arguments: str, python: str = "python") -> tuple[str, ...]:
-    """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. 0
-    epochs means without end.
+    """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. With
+    `epochs` 0, the training has no end.
     """
-    words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.DATA_FILE)
-    return (python, *words, *extra_arguments)
+    module_arguments = (
+        "-m",
+        "dyntrain.training.examples.digits",
+        "--epochs",
+        str(epochs),
+        "--data",
+        prepare_digits.DATA_FILE,
+    )
+    return (python, *module_arguments, *extra_arguments)
 
 
 def write_prepare_script(shared: Path) -> Path:
-    """Write the digits' prepare-data.py to the volume."""
-    target = shared / "prepare-data.py"
-    temporary = shared / ".prepare-data.py"
-    shutil.copyfile(Path(prepare_digits.__file__), temporary)
-    os.replace(temporary, target)
-    return target
+    """Write the script prepare-data.py, which writes the handwritten digits, to the shared volume."""
+    script_path = shared / "prepare-data.py"
+    temporary_path = shared / ".prepare-data.py"
+    shutil.copyfile(Path(prepare_digits.__file__), temporary_path)
+    os.replace(temporary_path, script_path)
+    return script_path
 
 
 def fill_volume(shared: Path) -> None:
-    """Write the digits and their prepare script to the volume, for nodes without scikit-learn, the source of the
-    digits.
+    """Write the handwritten digits and their prepare script to the shared volume. Nodes without scikit-learn need the
+    written digits, because scikit-learn is their source.
     """
     write_prepare_script(shared)
-    prepare_digits.build(shared / prepare_digits.DATA_FILE)
+    prepare_digits.write_digits(shared / prepare_digits.DATA_FILE)

@@ -1,5 +1,5 @@
-"""The cloud's trace, as JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states, internal
-errors.
+"""The embedded cloud's trace, a log of JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states,
+internal errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Trace:
+class CloudTrace:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("a", encoding="utf-8")
@@ -25,7 +25,7 @@ class Trace:
                 self._file.flush()
 
     def write_error(self, text: str) -> None:
-        """Write an internal error of the cloud to the trace; the cloud continues."""
+        """Write an internal error of the embedded cloud to the trace; the cloud continues."""
         self.write("internal-error", traceback=text)
 
     def close(self) -> None:

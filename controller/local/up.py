@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.local.guide import guide
+from dyntrain.controller.local.guide import guide_text
 from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
-from dyntrain.controller.local.signals import Ended, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
 
 if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
-    from dyntrain.controller.local.signals import Ending
+    from dyntrain.controller.local.signals import SignalWaiter
     from dyntrain.controller.local.stack import Cluster
 
 BARE_FOLDER = Path("build/bare")
@@ -31,28 +31,28 @@ WORKER_LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
-class Up:
-    """The options of `up`, named as click names them."""
+class UpOptions:
+    """The options of `dyntrain local up`. The fields have the names that click gives to the options."""
 
     port: int
     name: str
     base_workers: int
-    epochs: int | None
-    directory: Path | None
+    epochs: int | None  # None: no end until Ctrl-C
+    directory: Path | None  # folder whose files stay after the end
     resync_seconds: float
-    namespaces: bool
-    machines: str
-    wheel: Path | None
-    dashboard: bool
+    namespaces: bool  # whether each machine has a network namespace of its own
+    machines: str  # plain or bare
+    wheel: Path | None  # this project's wheel, which bare machines install
+    dashboard: bool  # whether to show the cluster as a page
     dashboard_port: int
     allow_changes: bool
-    quiet: bool
-    command: tuple[str, ...]
+    quiet: bool  # whether not to print the job's events
+    command: tuple[str, ...]  # the user's own training command
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The user's command as the machines run it, and the folder in which they run it; None means the shared volume.
-        Raises CommandNotFound.
+        """The user's command as the machines run it, and the folder in which they run it. If the folder is None, the
+        machines run the command in the shared volume. Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -65,9 +65,9 @@ class Up:
         return self.command, folder
 
 
-def serve(chosen: Up) -> None:
-    """Run the cloud until Ctrl-C or another signal, which raises Ended. Raises LocalCloudError if the cloud cannot
-    start.
+def serve(chosen: UpOptions) -> None:
+    """Run the cloud until Ctrl-C or another signal, which raises EndedBySignal. Raises LocalCloudError if the cloud
+    cannot start.
     """
     user_command, folder = chosen.own_command()
     if chosen.machines == "bare":
@@ -89,10 +89,10 @@ def serve(chosen: Up) -> None:
         parameters = {"WorkerCount": str(chosen.base_workers)} | template_parameters(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
-        wait(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, ending)
 
 
-def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
+def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.machines.bare import image
     from dyntrain.controller.local.options import Options
@@ -101,7 +101,7 @@ def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
     if chosen.wheel is None:
         raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
     _print_progress("making the image of a bare system, which takes a minute the first time")
-    root = image.make(BARE_FOLDER, template_text())
+    root = image.build_root(BARE_FOLDER, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
         ended_by_signals() as ending,
@@ -116,7 +116,7 @@ def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
             None, chosen.workers_per_node
         )
         cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
-        wait(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, ending)
 
 
 def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
@@ -126,33 +126,33 @@ def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[
     # moto would take ${...} for a reference of the template
     folder_field = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
     workers_field = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
-    fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
-    return {"NodeFields": fields} if fields else {}
+    node_fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
+    return {"NodeFields": node_fields} if node_fields else {}
 
 
-def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
-    """Print the guide, then the job's events, until a signal raises Ended."""
+def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, ending: SignalWaiter) -> None:
+    """Print the guide, then the job's events, until a signal raises EndedBySignal."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
 
             _print_progress("starting the dashboard")
-            page = dashboard(
+            dashboard_context = dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            address = stack.enter_context(page)
+            address = stack.enter_context(dashboard_context)
             click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
-        click.echo(guide(cloud, cluster, _job_description(chosen)))
+        click.echo(guide_text(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
             stack.callback(_print_events(cloud, cluster))
         try:
             ending.wait()
-        except Ended:
+        except EndedBySignal:
             _print_progress("stopping")
             raise
 
 
-def _job_description(chosen: Up) -> str:
+def _job_description(chosen: UpOptions) -> str:
     if not chosen.command:
         return "LeNet on handwritten digits"
     folder = "the shared volume" if chosen.machines == "bare" else Path.cwd()
@@ -170,24 +170,24 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
     observer = Observer(
-        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=OBSERVE_SECONDS
+        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, poll_seconds=OBSERVE_SECONDS
     )
     hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
     observer.on_event = Narrator(
         display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
     ).show_event
     observer.start()
-    return observer.end
+    return observer.stop_at_once
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the instance's worker or of a slot's worker, or None if there is no log."""
-    machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
-    log = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
-    places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine
-    return next((place for place in places if instance and place.exists()), None)
+    """The log file of the worker on an instance, or in one of the instance's slots, or None if no log exists."""
+    machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
+    log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
+    plain_log, bare_log = machine_folder / log_path, machine_folder / "disk" / "upper" / log_path
+    return next((candidate for candidate in (plain_log, bare_log) if instance and candidate.exists()), None)
 
 
 def _print_progress(activity: str) -> None:
-    """Print a slow activity on stderr."""
+    """Print on stderr that a slow activity begins."""
     click.echo(f"{activity} ...", err=True)

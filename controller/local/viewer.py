@@ -15,18 +15,22 @@ from dyntrain.controller.local.lines import read_line
 from dyntrain.controller.local.pace import Deadline, patient
 from dyntrain.training.host import exec_child
 
-EVERY_SECONDS = 0.5  # between reads, which cost nothing here
-START_SECONDS = 60.0
-STOP_SECONDS = 10.0
+POLL_SECONDS = 0.5  # between reads, which cost nothing here
+START_SECONDS = 60.0  # limit for the start of the dashboard
+STOP_SECONDS = 10.0  # limit for the end of the dashboard
 
 
 @contextmanager
-def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
-    """A context that runs the dashboard and gives its address. The dashboard ends with the block, and with this
-    process. `files` is the cloud's directory. The thread that enters the context must live until the block ends. Raises
-    LocalCloudError with the command's output if the dashboard does not start.
+def dashboard(
+    environment: Mapping[str, str], state_dir: Path, port: int, *, allow_changes: bool = False
+) -> Iterator[str]:
+    """A context that runs the dashboard and gives its address. The dashboard ends when the block or this process ends.
+    `state_dir` is the embedded cloud's directory. The thread that enters the context must live until the block ends.
+    Raises LocalCloudError with the command's output if the dashboard does not start.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
+    inherited_variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))
+    }
     command = (
         "-m",
         "dyntrain",
@@ -34,19 +38,19 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         "--port",
         str(port),
         "--every",
-        str(EVERY_SECONDS),
+        str(POLL_SECONDS),
         "--directory",
-        str(files),
+        str(state_dir),
         *(("--allow-changes",) if allow_changes else ()),
     )
     argv = (sys.executable, exec_child.__file__, str(os.getpid()), "0", sys.executable, *command)
-    log = files / "logs" / "dashboard.log"  # no pipe, because nobody would read the later output
-    log.parent.mkdir(exist_ok=True)
+    log_path = state_dir / "logs" / "dashboard.log"  # no pipe, because nobody would read the later output
+    log_path.parent.mkdir(exist_ok=True)
     with (
-        log.open("w") as error_log,
+        log_path.open("w") as error_log,
         subprocess.Popen(
             argv,
-            env={**inherited, **environment},
+            env={**inherited_variables, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=error_log,
@@ -59,10 +63,12 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
                 line, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
             except (TimeoutError, EOFError):
                 line = b""
-            match = re.search(r"http://\S+", line.decode())
-            if match is None:
-                raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it printed nothing'}")
-            yield match[0]
+            address_match = re.search(r"http://\S+", line.decode())
+            if address_match is None:
+                raise LocalCloudError(
+                    f"the dashboard did not start: {log_path.read_text().strip() or 'it printed nothing'}"
+                )
+            yield address_match[0]
         finally:
             process.terminate()
             try:

@@ -50,7 +50,7 @@ with open(f"artifacts/rank-{rank}", "w") as file:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    root = image.make(Path("build/bare"), template_text())
+    root = image.build_root(Path("build/bare"), template_text())
     folder = tmp_path_factory.mktemp("bare-jobs")
     options = Options(namespaces=True, bare=root, machine_stop=30.0)
     with Cloud(resync_seconds=30.0, state_dir=folder, options=options) as up:
@@ -79,7 +79,7 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
     argv = [sys.executable, "-m", "dyntrain", "job"]
     done = subprocess.run(
         [*argv, *words],
-        env=cloud.client_environment,
+        env=cloud.program_environment,
         capture_output=True,
         text=True,
         check=False,
@@ -91,7 +91,7 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
         assert s3.get_object(Bucket=BUCKET, Key=f"bare/artifacts/rank-{rank}")["Body"].read() == b"trained"
     shown = subprocess.run(
         [*argv, "logs", "bare"],
-        env=cloud.client_environment,
+        env=cloud.program_environment,
         capture_output=True,
         text=True,
         check=False,

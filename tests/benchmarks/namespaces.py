@@ -23,11 +23,11 @@ class Hosts:
     def within(self, number: int, command: Sequence[str]) -> list[str]:
         """Wrap a command so that it runs on host `number`."""
         address = self.addresses[number]
-        return [*self._network.entrance(address, address), *command]
+        return [*self._network.command_prefix(address, address), *command]
 
     def sent(self, number: int) -> int:
         """Bytes that left host `number` over its link."""
-        link = self._network.link(self.addresses[number])
+        link = self._network.link_of(self.addresses[number])
         return int(Path(f"/sys/class/net/{link}/statistics/rx_bytes").read_text())  # received at the link's outer end
 
 
@@ -40,7 +40,7 @@ def hosts(count: int, megabits: float) -> Iterator[Hosts]:
         machines = Hosts(network, count)
         for number, address in enumerate(machines.addresses):
             subprocess.run(machines.within(number, shaped("eth0", megabits)), check=True, capture_output=True)
-            subprocess.run(shaped(network.link(address) or "", megabits), check=True, capture_output=True)
+            subprocess.run(shaped(network.link_of(address) or "", megabits), check=True, capture_output=True)
         yield machines
     finally:
         network.stop()

@@ -10,7 +10,7 @@ import pytest
 from chalice.app import CloudWatchEventConfig
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.core.incoming.event_rules import matches, matching_handlers, rules
-from dyntrain.controller.local.lambdas.rules import matches as as_moto_does
+from dyntrain.controller.local.lambdas.rules import matches_pattern as as_moto_does
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -35,7 +35,7 @@ from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
 from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted_keys, unverified_cause
 from dyntrain.controller.contract.settings import Settings
 from dyntrain.controller.core.records.facts import NodeFacts, TagsEvent
-from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, identity_document
 from dyntrain.controller.loops.intake import merge, take_in
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.supervision.master import identity_keys
@@ -53,7 +53,7 @@ MOST_REGIONS = "8a61ba393a4aa067e73b9b5e75851ea4345aa5e6dab02538e8c1acd435b1f93f
 
 
 def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
-    text = document(facts)
+    text = identity_document(facts)
     return SignedDocument(document=text, signature=signer.sign(text))
 
 
@@ -86,7 +86,7 @@ def test_signatures_are_judged_as_the_cryptography_library_judges_them(
 )
 def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
     """Verifiers that only looked for the digest could be fooled without the key (CVE-2006-4339)."""
-    numbers, text = SIGNER.key.private_numbers(), document(FACTS)
+    numbers, text = SIGNER.key.private_numbers(), identity_document(FACTS)
     good = pow(
         int.from_bytes(base64.b64decode(SIGNER.sign(text))), numbers.public_numbers.e, numbers.public_numbers.n
     ).to_bytes(256)
@@ -102,7 +102,7 @@ def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
 
 def test_a_signature_has_the_length_of_its_key() -> None:
     """As RFC 8017 asks; otherwise one signature has many forms."""
-    text = document(FACTS)
+    text = identity_document(FACTS)
     longer = base64.b64encode(b"\0" + base64.b64decode(SIGNER.sign(text))).decode()
     assert judge(SignedDocument(document=text, signature=longer), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
 
@@ -132,7 +132,10 @@ def test_a_signed_document_of_any_form_gets_a_verdict(content: Any) -> None:
         (signed(), Verification.GENUINE),
         (None, Verification.ABSENT),
         (signed(signer=STRANGER), Verification.FORGED),
-        (signed().model_copy(update={"document": document(replace(FACTS, instance_id=OTHER))}), Verification.FORGED),
+        (
+            signed().model_copy(update={"document": identity_document(replace(FACTS, instance_id=OTHER))}),
+            Verification.FORGED,
+        ),
         (signed(replace(FACTS, instance_id=OTHER)), Verification.OTHER_INSTANCE),
         (signed(replace(FACTS, address="10.0.0.8")), Verification.OTHER_ADDRESS),
         (signed(replace(FACTS, account="999999999999")), Verification.OTHER_ACCOUNT),

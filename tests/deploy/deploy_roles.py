@@ -64,11 +64,11 @@ class Controller:
         return Registry(self.world.ports.parameters, self.now)
 
     def take_in(self, source: str, kind: str, detail: dict[str, Any], *resources: str) -> None:
-        origin = events.Origin("1", "us-east-1", self.now(), "e")
+        origin = events.EventOrigin("1", "us-east-1", self.now(), "e")
         with self.recording.acting("intake"):
             assert (
                 take_in(
-                    self.world.ports, events.envelope(origin, source, kind, list(resources), detail), ELASTIC_TAG
+                    self.world.ports, events.event_envelope(origin, source, kind, list(resources), detail), ELASTIC_TAG
                 ).kind
                 == "applied"
             )
@@ -272,7 +272,7 @@ def _the_pools(controller: Controller, cloud: Cloud, group: str) -> None:
     assert set(controller.rebalance()) == {"demo", "listed"}
     wait_for(lambda: cloud.instance_state(machine) == "running", PATIENCE)
     controller.resync()
-    cloud.reservations.end(reserved)
+    cloud.reservations.end_reservation(reserved)
     for _ in range(3):  # untagged, known to have left, stopped
         controller.rebalance()
         controller.resync()

@@ -15,7 +15,7 @@ import boto3
 from deploy_packages import LINT, ROOT, build, logical, names, run, template
 from dyntrain.controller.adapters.metrics import GAUGES, NAMESPACE
 from dyntrain.controller.core.decisions.alarms import METRICS
-from dyntrain.controller.local.lambdas.packaged import packaged
+from dyntrain.controller.local.lambdas.packaged import packaged_template
 
 import app
 
@@ -236,7 +236,7 @@ def test_what_a_function_or_a_rule_gives_up_ends_in_the_dead_letters(package: Pa
 
 def test_the_embedded_cloud_deploys_the_very_template_of_the_package(package: Path) -> None:
     """Else what is tried on a desk would say nothing about what is deployed."""
-    deployed, embedded = template(package), json.loads(packaged("app:app", ROOT))
+    deployed, embedded = template(package), json.loads(packaged_template("app:app", ROOT))
     places = {
         one["Properties"].pop("CodeUri")
         for content in (deployed, embedded)

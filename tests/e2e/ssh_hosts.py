@@ -51,7 +51,7 @@ class SshHosts:
         return {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
 
     def entrance(self, number: int) -> tuple[str, ...]:
-        return self.network.entrance(f"host-{number}", self.addresses[number])
+        return self.network.command_prefix(f"host-{number}", self.addresses[number])
 
     def cut(self, number: int) -> None:
         assert self.network.cut(f"host-{number}")

@@ -44,7 +44,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 def dyntrain(cloud: Cloud, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "dyntrain", *words]
     return subprocess.run(
-        argv, env=cloud.client_environment, capture_output=True, text=True, check=False, timeout=patient(SECONDS)
+        argv, env=cloud.program_environment, capture_output=True, text=True, check=False, timeout=patient(SECONDS)
     )
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.chaos.census import processes
+from dyntrain.controller.local.chaos.census import victim_processes
 from dyntrain.controller.local.chaos.plan import Victim
 from dyntrain.training.audit import audit_directory
 from local_up import LocalUp
@@ -75,7 +75,7 @@ def trains_on(up: LocalUp, seconds: float = 60.0) -> None:
 
 
 def coordinators(up: LocalUp) -> set[int]:
-    return set(processes(up.process.pid)[Victim.COORDINATOR])
+    return set(victim_processes(up.process.pid)[Victim.COORDINATOR])
 
 
 def network(pid: int) -> str:

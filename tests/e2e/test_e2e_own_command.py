@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.machines.namespaces import available
+from dyntrain.controller.local.machines.namespaces import namespaces_available
 from local_up import LocalUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -25,7 +25,7 @@ def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_termin
     machines: tuple[str, ...], tmp_path: Path
 ) -> None:
     """It ran in the cloud's volume, failed there for want of train.py, and the terminal did not say a word."""
-    if machines and not available():
+    if machines and not namespaces_available():
         pytest.skip("network namespaces want root and iproute2")
     project = tmp_path / "my project"
     project.mkdir()

@@ -74,9 +74,9 @@ def cloud() -> Iterator[Cloud]:
 def job(cloud: Cloud, *words: str, wait: bool = True) -> Any:
     argv = [sys.executable, "-m", "dyntrain", "job", *words]
     if not wait:
-        return subprocess.Popen(argv, env=cloud.client_environment, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(argv, env=cloud.program_environment, stdout=subprocess.PIPE, text=True)
     return subprocess.run(
-        argv, env=cloud.client_environment, capture_output=True, text=True, check=False, timeout=patient(SECONDS)
+        argv, env=cloud.program_environment, capture_output=True, text=True, check=False, timeout=patient(SECONDS)
     )
 
 
@@ -138,7 +138,7 @@ def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(c
     assert "resumed 1 7" in job(cloud, "logs", "taken").stdout
     wait_for(lambda: all_ended(cloud), SECONDS, "the second attempt's machine is gone")
     argv = [sys.executable, "-m", "dyntrain", "cost", "taken", "--json"]
-    cost = subprocess.run(argv, env=cloud.client_environment, capture_output=True, text=True, timeout=patient(SECONDS))
+    cost = subprocess.run(argv, env=cloud.program_environment, capture_output=True, text=True, timeout=patient(SECONDS))
     (costs,) = json.loads(cost.stdout or cost.stderr)
     ((line,), notes) = costs["lines"], costs["notes"]
     assert (line["role"], line["market"], line["instances"], line["running"]) == ("rank 0", "spot", 2, 0)
@@ -150,7 +150,7 @@ def test_a_submit_that_is_killed_half_way_is_taken_up_by_the_same_command(cloud:
     words = arguments("half", tmp_path / "code", "print('done')", 2)
     before = cloud.instances.known_ids()
     broken = subprocess.Popen(
-        [sys.executable, "-c", KILLED_AT_TAGS, *words], env=cloud.client_environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", KILLED_AT_TAGS, *words], env=cloud.program_environment, stderr=subprocess.DEVNULL
     )
     assert broken.wait(patient(SECONDS)) == -9
     launched = cloud.instances.known_ids() - before

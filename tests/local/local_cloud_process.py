@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dyntrain.controller.local.signals import Ended, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 
 BOOTSTRAP = "#!/bin/sh\nexec python3 -m dyntrain.node_bootstrap run\n"
@@ -42,7 +42,7 @@ def main() -> None:
             )
             sys.stdout.flush()
             ending.wait()
-    except Ended:
+    except EndedBySignal:
         sys.exit(0)
 
 

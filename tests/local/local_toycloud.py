@@ -11,7 +11,7 @@ from typing import Any
 from dyntrain.controller.contract.messages import SignedDocument
 from dyntrain.controller.contract.reports import NODE_DETAIL_TYPES, NodeReport
 from dyntrain.controller.local.cloud.embedded import Cloud
-from dyntrain.controller.local.machines.identity import InstanceFacts, document
+from dyntrain.controller.local.machines.identity import InstanceFacts, identity_document
 from dyntrain.controller.local.options import Options
 
 TOY = Path(__file__).parent / "toy"
@@ -71,7 +71,7 @@ PRIVATE_IP = "10.0.0.9"
 
 def signed_identity(cloud: Cloud, instance: str) -> SignedDocument:
     """What the metadata service of a machine that a test plays would give."""
-    text = document(
+    text = identity_document(
         InstanceFacts(
             instance, "ami-1", "c5.large", PRIVATE_IP, "us-east-1a", "us-east-1", cloud.account.number, 0.0, None
         )

@@ -20,10 +20,12 @@ def test_programs_on_a_machine_are_told_the_way_to_the_registries_and_no_secret_
         "GITHUB_TOKEN": "secret",
         "HOME": "/home/somebody",
     }
-    lent = host.variables(here, "198.18.0.1,169.254.169.254")
+    lent = host.network_variables(here, "198.18.0.1,169.254.169.254")
     assert set(lent) == {"PIP_INDEX_URL", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE"}
     assert lent["NO_PROXY"] == "intranet.example,198.18.0.1,169.254.169.254", "the metadata service is behind no proxy"
-    assert host.variables({"NO_PROXY": "x"}, "198.18.0.1") == {"NO_PROXY": "x"}, "there is no proxy to go around"
+    assert host.network_variables({"NO_PROXY": "x"}, "198.18.0.1") == {"NO_PROXY": "x"}, (
+        "there is no proxy to go around"
+    )
 
 
 def test_a_value_reaches_every_unit_as_it_is() -> None:
@@ -37,13 +39,13 @@ def test_an_index_in_a_folder_of_this_host_is_lent_with_the_files_beside_it(tmp_
         folder.mkdir(parents=True)
     config = tmp_path / "pip.conf"
     config.write_text(f"[global]\nextra-index-url = file://{pages}/\n    https://registry.example/simple\n")
-    lent = host.files({"PIP_CONFIG_FILE": str(config), "PIP_FIND_LINKS": str(wheels)})
+    lent = host.lent_files({"PIP_CONFIG_FILE": str(config), "PIP_FIND_LINKS": str(wheels)})
     assert {config, wheels, tmp_path / "index"} <= set(lent)
     assert Path("/") not in lent
 
 
 def test_what_is_downloaded_for_all_machines_is_what_the_user_data_installs() -> None:
-    wanted = image.packages_of(template_text())
+    wanted = image.user_data_packages(template_text())
     assert {"python3-venv", "libgomp1", "libquadmath0"} <= set(wanted)
     assert not [word for word in wanted if "/" in word or word.startswith("-")]
 

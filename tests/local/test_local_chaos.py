@@ -14,23 +14,30 @@ from typing import Any
 import pytest
 from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import TAIL_LINES, last_log_lines
-from dyntrain.controller.local.chaos.people import People, Wishes
+from dyntrain.controller.local.chaos.people import SimulatedUsers, UserRequests
 from dyntrain.controller.local.chaos.plan import (
     Change,
-    Cut,
-    Freeze,
-    Kill,
-    Slow,
-    Stall,
-    Throttle,
+    LinkCut,
+    LinkSlowdown,
+    ProcessFreeze,
+    ProcessKill,
+    ServiceThrottle,
     Victim,
+    VolumeStall,
     Wish,
-    changes,
-    faults,
-    stretch,
+    plan_changes,
+    plan_faults,
+    stretch_plan,
 )
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_causes, stall_report
-from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.verdict import (
+    ClusterState,
+    Verdict,
+    build_hunt_report,
+    judge_state,
+    last_cool_down_end,
+    report_problems,
+)
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
 from dyntrain.training.events import CoolingDown, Readmitted
@@ -40,34 +47,36 @@ MASTER, ONE, TWO = "i-00000001", "i-00000002", "i-00000003"
 
 
 def test_the_plan_is_a_function_of_the_seed() -> None:
-    assert faults(3, 600) == faults(3, 600)
-    assert changes(3, 600, 2) == changes(3, 600, 2)
-    assert faults(3, 600) != faults(4, 600)
-    assert changes(3, 600, 2) != changes(4, 600, 2)
+    assert plan_faults(3, 600) == plan_faults(3, 600)
+    assert plan_changes(3, 600, 2) == plan_changes(3, 600, 2)
+    assert plan_faults(3, 600) != plan_faults(4, 600)
+    assert plan_changes(3, 600, 2) != plan_changes(4, 600, 2)
 
 
 def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> None:
-    planned = faults(1, 3600)
+    planned = plan_faults(1, 3600)
     assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
     assert planned[-1].at < 3600
-    assert {fault.victim for fault in planned if isinstance(fault, Kill)} == set(Victim)
-    assert {fault.victim for fault in planned if isinstance(fault, Freeze)} == set(Victim) - {Victim.MACHINE}
-    assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {
+    assert {fault.victim for fault in planned if isinstance(fault, ProcessKill)} == set(Victim)
+    assert {fault.victim for fault in planned if isinstance(fault, ProcessFreeze)} == set(Victim) - {Victim.MACHINE}
+    assert {fault.service for fault in planned if isinstance(fault, ServiceThrottle)} == {
         "ec2",
         "autoscaling",
         "ssm",
         "dynamodb",
         "events",
     }
-    assert {change.wish for change in changes(1, 600, 2)} == set(Wish)
+    assert {change.wish for change in plan_changes(1, 600, 2)} == set(Wish)
 
 
 def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other_fault() -> None:
-    without, everything = faults(1, 600), faults(1, 600, links=True, volume=True)
-    assert tuple(fault for fault in everything if not isinstance(fault, Cut | Slow | Stall)) == without
-    assert sum(isinstance(fault, Cut) for fault in everything) > 10
-    assert sum(isinstance(fault, Slow) for fault in everything) > 5
-    assert {1 <= fault.seconds <= 120 for fault in everything if isinstance(fault, Stall)} == {True}
+    without, everything = plan_faults(1, 600), plan_faults(1, 600, links=True, volume=True)
+    assert (
+        tuple(fault for fault in everything if not isinstance(fault, LinkCut | LinkSlowdown | VolumeStall)) == without
+    )
+    assert sum(isinstance(fault, LinkCut) for fault in everything) > 10
+    assert sum(isinstance(fault, LinkSlowdown) for fault in everything) > 5
+    assert {1 <= fault.seconds <= 120 for fault in everything if isinstance(fault, VolumeStall)} == {True}
     assert [fault.at for fault in everything] == sorted(fault.at for fault in everything)
 
 
@@ -97,7 +106,7 @@ def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other
     ],
 )
 def test_processes_are_known_by_their_command_lines(words: list[str], kind: Victim | None) -> None:
-    assert census.kind_of(words) is kind
+    assert census.victim_kind_of(words) is kind
 
 
 def test_nobody_outside_the_cloud_is_hit() -> None:
@@ -108,10 +117,10 @@ def test_nobody_outside_the_cloud_is_hit() -> None:
         subprocess.Popen(node, stdin=subprocess.PIPE) as other,
         subprocess.Popen(cloud, stdin=subprocess.PIPE) as root,
     ):
-        hit = wait_for(lambda: census.processes(root.pid)[Victim.BOOTSTRAP])
+        hit = wait_for(lambda: census.victim_processes(root.pid)[Victim.BOOTSTRAP])
         assert len(hit) == 1
         assert other.pid not in hit
-        assert census.processes(other.pid) == {kind: [] for kind in Victim}
+        assert census.victim_processes(other.pid) == {kind: [] for kind in Victim}
 
 
 class Api:
@@ -134,11 +143,11 @@ class Api:
         self.calls.append(f"{AutoScalingGroupName} {DesiredCapacity}")
 
 
-def people_of(api: Api, planned: list[Change]) -> People:
+def people_of(api: Api, planned: list[Change]) -> SimulatedUsers:
     cluster = Cluster("c", "template", "group", MASTER, ())
-    people = People(api, api, cluster, lambda _: True, lambda _: None)
+    people = SimulatedUsers(api, api, cluster, lambda _: True, lambda _: None)
     people.start(planned)
-    people.finish()
+    people.finish_due_changes()
     return people
 
 
@@ -151,7 +160,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         Change(0, Wish.CAPACITY, 0, 2),
     ]
     people = people_of(api, planned)
-    assert people.wishes == Wishes({"i-00000001": True}, {"i-00000001"}, 2)
+    assert people.wishes == UserRequests({"i-00000001": True}, {"i-00000001"}, 2)
     assert api.calls == [
         "run",
         "untag i-00000001 c-aws-dl-cfn-elastic-worker",
@@ -159,8 +168,8 @@ def test_people_remember_what_they_last_asked_for() -> None:
         "group 2",
     ]
     assert people.change_count == 4
-    people.remove_all()
-    assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
+    people.remove_elastic_nodes()
+    assert people.wishes == UserRequests({"i-00000001": False}, {"i-00000001"}, 0)
 
 
 def test_what_fits_nothing_is_no_change() -> None:
@@ -181,11 +190,11 @@ WISHED = ClusterState(
     nodes={MASTER: TRAINS, ONE: TRAINS, TWO: TRAINS},
     job="running",
 )
-WISHES = Wishes({ONE: True}, set(), 1)
+WISHES = UserRequests({ONE: True}, set(), 1)
 
 
 def test_what_is_as_wished_is_clean() -> None:
-    assert judge(WISHED, WISHES) == Verdict()
+    assert judge_state(WISHED, WISHES) == Verdict()
 
 
 @pytest.mark.parametrize(
@@ -210,13 +219,13 @@ def test_what_is_as_wished_is_clean() -> None:
     ],
 )
 def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> None:
-    verdict = judge(replace(WISHED, **change), WISHES)
+    verdict = judge_state(replace(WISHED, **change), WISHES)
     assert any(word in line for line in verdict.stuck), verdict
 
 
 def test_an_instance_tagged_again_may_have_been_too_late() -> None:
     gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
-    assert judge(gone, Wishes({ONE: True}, {ONE}, 1)).clean
+    assert judge_state(gone, UserRequests({ONE: True}, {ONE}, 1)).clean
 
 
 def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
@@ -229,9 +238,9 @@ def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
         Readmitted(instance=ONE, at=161.0),
         CoolingDown(instance=ONE, at=170.0, seconds=120.0, reason="it failed"),
     ]
-    assert last_cool_down(begun) == 350.0
-    assert last_cool_down([*begun, Readmitted(instance=TWO, at=200.0)]) == 290.0
-    assert last_cool_down(begun[:1] + begun[2:3]) == 0.0
+    assert last_cool_down_end(begun) == 350.0
+    assert last_cool_down_end([*begun, Readmitted(instance=TWO, at=200.0)]) == 290.0
+    assert last_cool_down_end(begun[:1] + begun[2:3]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -249,16 +258,16 @@ def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
     job: dict[str, Any], strays: list[str], word: str
 ) -> None:
     fine = {"samples_lost": 0, "samples_doubled": 0, "final_accuracy": 0.95, "longest_stall_seconds": 4.0}
-    assert problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
-    lines = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
+    assert report_problems(build_hunt_report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
+    lines = report_problems(build_hunt_report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
     assert any(word in line for line in lines), lines
 
 
 def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
     """Else a hunt there finds that its host is slow: workers are killed before they have come to their first step."""
-    planned = faults(3, 600)
-    assert stretch(planned, 1.0, 600) == planned
-    slow = stretch(planned, 5.0, 600)
+    planned = plan_faults(3, 600)
+    assert stretch_plan(planned, 1.0, 600) == planned
+    slow = stretch_plan(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
 
@@ -276,7 +285,7 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
     ]
     still = Standstill(100.0, 108.0)
     assert stall_causes(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(stall_causes(still, heard).values()) == still.seconds
+    assert sum(stall_causes(still, heard).values()) == still.duration_seconds
     assert stall_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
     lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)

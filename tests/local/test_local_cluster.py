@@ -13,12 +13,18 @@ from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.local.errors import PortInUse, ProvisionFailed
-from dyntrain.controller.local.guide import guide
-from dyntrain.controller.local.listening import listen, must_be_free
+from dyntrain.controller.local.guide import guide_text
+from dyntrain.controller.local.listening import check_ports_are_free, listen
 from dyntrain.controller.local.pace import patient
-from dyntrain.controller.local.signals import Ended
-from dyntrain.controller.local.stack import BUCKET, WHEEL, create_jobs_stack, create_stack, write_prepare_script
-from dyntrain.controller.local.up import Up, template_parameters, wait
+from dyntrain.controller.local.signals import EndedBySignal
+from dyntrain.controller.local.stack import (
+    BUCKET_PATTERN,
+    EMPTY_WHEEL_NAME,
+    create_jobs_stack,
+    create_stack,
+    write_prepare_script,
+)
+from dyntrain.controller.local.up import UpOptions, print_events_until_ended, template_parameters
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -78,8 +84,10 @@ def test_jobs_can_be_submitted_at_once_and_the_wheel_is_where_it_is_looked_for(t
     entries = toy.cloud.client("ssm").get_parameters_by_path(Path=path)["Parameters"]
     parameters = {entry["Name"].removeprefix(path): entry["Value"] for entry in entries}
     assert set(parameters) == {"bucket", "profile", "security-group"}
-    for bucket in (BUCKET.format(toy.cloud.account.number), parameters["bucket"]):
-        assert [one["Key"] for one in toy.cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]] == [WHEEL]
+    for bucket in (BUCKET_PATTERN.format(toy.cloud.account.number), parameters["bucket"]):
+        assert [one["Key"] for one in toy.cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]] == [
+            EMPTY_WHEEL_NAME
+        ]
 
 
 def test_a_second_cluster_of_a_name_is_refused_with_the_words_of_aws(toy: ToyCloud) -> None:
@@ -104,7 +112,7 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
 
 
 def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
-    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
+    text = guide_text(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
     pasted = text.partition("\n\ncluster")[0]
     assert "export PATH=" in pasted, "whose shell has no dyntrain pastes it too"
     assert f"export DYNTRAIN_LOCAL_DIRECTORY={toy.cloud.state_dir}\n" in pasted, (
@@ -138,14 +146,14 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
 ) -> None:
     """Among them it would be pasted too, and they would scroll away before they are read."""
     cluster = create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
-    chosen = Up(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
+    chosen = UpOptions(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
     master = str(cluster.master)
 
     class Ending:
         def wait(self) -> None:
             if not quiet:
                 wait_for(lambda: f"{master}  running" in heard(), 20)
-            raise Ended(signal.SIGINT)
+            raise EndedBySignal(signal.SIGINT)
 
     text = list[str]()
 
@@ -153,8 +161,8 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
         text.append(capsys.readouterr().out)
         return "".join(text)
 
-    with pytest.raises(Ended):
-        wait(chosen, toy.cloud, cluster, Ending())
+    with pytest.raises(EndedBySignal):
+        print_events_until_ended(chosen, toy.cloud, cluster, Ending())
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted
     assert "Events of the cluster" not in pasted
@@ -184,8 +192,8 @@ def test_two_options_cannot_have_one_port() -> None:
     with listen("127.0.0.1", 0) as other:
         free = other.getsockname()[1]
     with pytest.raises(PortInUse, match=f"port {free} .* choose another with --dashboard-port"):
-        must_be_free("127.0.0.1", {"--port": free, "--dashboard-port": free})
-    must_be_free("127.0.0.1", {"--port": 0, "--dashboard-port": 0})
+        check_ports_are_free("127.0.0.1", {"--port": free, "--dashboard-port": free})
+    check_ports_are_free("127.0.0.1", {"--port": 0, "--dashboard-port": 0})
 
 
 def test_calls_are_counted_at_the_endpoint(toy: ToyCloud) -> None:

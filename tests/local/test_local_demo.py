@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.core.history.trail import ActionDone, Entry, StatusChanged
 from dyntrain.controller.local.demo.observer import Observations
-from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.report import DemoRequest, build_report, shortcomings
 from dyntrain.controller.local.demo.statuses import announced_statuses, wait_until_removed
 from dyntrain.controller.local.pace import slowness
 from dyntrain.controller.loops.ports import TrailEntry
@@ -56,7 +56,9 @@ def problems_of(announced: Sequence[str], seen: Sequence[str]) -> list[str]:
     looked.terminated_at[ONE] = 99.0
     leave = 10.0 * min(statuses.index("REMOVAL_QUEUED") for statuses in (announced, seen)) + 5.0
     written = {ONE: [(10.0 * at, status) for at, status in enumerate(announced, 1)]}
-    report = build_report(looked, written, Audit(0), [Request(ONE, 1.0)], [Request(ONE, leave)], Path("nowhere"))
+    report = build_report(
+        looked, written, Audit(0), [DemoRequest(ONE, 1.0)], [DemoRequest(ONE, leave)], Path("nowhere")
+    )
     return [line for line in shortcomings(report) if ONE in line and "never joined" not in line]
 
 

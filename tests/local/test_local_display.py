@@ -82,7 +82,7 @@ def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> None:
     """A newcomer would take the silence for a hang."""
     terminal, picture = Terminal(), tmp_path / "demo.svg"
-    display = PatientDisplay(PictureDisplay(terminal, picture), every=0.02)
+    display = PatientDisplay(PictureDisplay(terminal, picture), quiet_seconds=0.02)
     display.show_line("embedded cloud")
     display.set_activity("until the base nodes train")
     wait_for(lambda: terminal.lines.count("... until the base nodes train") >= 2)
@@ -97,7 +97,7 @@ def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> 
 
 def test_while_there_is_news_nothing_is_said_between() -> None:
     terminal = Terminal()
-    display = PatientDisplay(terminal, every=1e6)
+    display = PatientDisplay(terminal, quiet_seconds=1e6)
     display.set_activity("until it is done")
     for _ in range(50):
         display.show_line("news")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 from dyntrain.controller.local.cloud.embedded import Cloud
-from dyntrain.controller.local.disturbance import Disorder
+from dyntrain.controller.local.disturbance import DisturbanceRates
 from dyntrain.controller.local.errors import AppNotLoaded
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 from waiting import wait_for
@@ -90,7 +90,7 @@ def test_describe_calls_show_tags_as_they_were_a_while_ago_and_of_a_new_instance
 ) -> None:
     """A controller that takes a missing tag for a wish, or an instance for lost, must be found out here."""
     ec2 = toy.cloud.client("ec2")
-    toy.cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    toy.cloud.disturbance.set(DisturbanceRates(behind_seconds=3600.0))
     given = {ELASTIC["Key"]: "", "Name": "one"}
     specification = [{"Key": key, "Value": value} for key, value in given.items()]
     instance_id = toy.run_instance(TagSpecifications=[{"ResourceType": "instance", "Tags": specification}])
@@ -104,12 +104,12 @@ def test_describe_calls_show_tags_as_they_were_a_while_ago_and_of_a_new_instance
 
     wait_for(lambda: shown() is None)
     wait_for(lambda: (shown() or given).items() < given.items())
-    toy.cloud.disturbance.set(Disorder())
+    toy.cloud.disturbance.set(DisturbanceRates())
     assert shown() == given
     ec2.delete_tags(Resources=[instance_id], Tags=[ELASTIC])
-    toy.cloud.disturbance.set(Disorder(behind_seconds=0.5))
+    toy.cloud.disturbance.set(DisturbanceRates(behind_seconds=0.5))
     wait_for(lambda: shown() == {"Name": "one"})
-    toy.cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    toy.cloud.disturbance.set(DisturbanceRates(behind_seconds=3600.0))
     wait_for(lambda: shown() != {"Name": "one"})
     assert toy.cloud.account.instance_tags(instance_id) == {"Name": "one"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
-from dyntrain.controller.local.disturbance import Disorder
+from dyntrain.controller.local.disturbance import DisturbanceRates
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 from waiting import wait_for
 
@@ -135,15 +135,15 @@ def test_whoever_listens_is_sent_a_test_notification_when_a_hook_is_put(group: G
 def test_describe_calls_show_groups_as_they_were_a_while_ago(group: Group) -> None:
     """A controller that counts on its own change being shown must be found out here."""
     cloud = group.toy.cloud
-    cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    cloud.disturbance.set(DisturbanceRates(behind_seconds=3600.0))
     group.desire(1)
     wait_for(lambda: group.desired() == 0 and not group.states())
-    cloud.disturbance.set(Disorder())
+    cloud.disturbance.set(DisturbanceRates())
     assert group.desired() == 1
     (member,) = group.await_states("InService")
-    cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    cloud.disturbance.set(DisturbanceRates(behind_seconds=3600.0))
     wait_for(lambda: group.states() != {member: "InService"})
-    cloud.disturbance.set(Disorder())
+    cloud.disturbance.set(DisturbanceRates())
     assert group.states() == {member: "InService"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dyntrain
 import pytest
-from dyntrain.controller.local.machines.installation import checkout, node_python
+from dyntrain.controller.local.machines.installation import node_python, repository_root
 from dyntrain.controller.local.pace import patient
 
 ROOT = Path(__file__).parents[2]
@@ -17,13 +17,13 @@ PRINT_PLACES = "import dyntrain, dyntrain.training.job, sys; print(dyntrain.__fi
 MAKE = """
 import sys
 from pathlib import Path
-from dyntrain.controller.local.machines.installation import installed
-print(installed(Path(sys.argv[1])))
+from dyntrain.controller.local.machines.installation import build_environment
+print(build_environment(Path(sys.argv[1])))
 """
 
 
 def test_a_machine_s_python_has_the_wheel_and_nothing_of_the_checkout(tmp_path: Path) -> None:
-    assert checkout() == ROOT
+    assert repository_root() == ROOT
     done = subprocess.run(
         [node_python(), "-c", PRINT_PLACES],
         cwd=tmp_path,

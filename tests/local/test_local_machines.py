@@ -68,7 +68,7 @@ class Metadata:
 
     def __init__(self, toy: ToyCloud, instance_id: str) -> None:
         machine = wait_for(lambda: toy.cloud.instances.machine(instance_id))
-        self.base = machine._marker.partition("=")[2]
+        self.base = machine._environment_mark.partition("=")[2]
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.machines.namespaces import Namespaces, NamespacesUnavailable, sweep
+from dyntrain.controller.local.machines.namespaces import Namespaces, NamespacesUnavailable, remove_abandoned_networks
 from dyntrain.controller.local.pace import patient
 
 pytestmark = pytest.mark.hosts
@@ -28,7 +28,7 @@ import os
 from dyntrain.controller.local.machines.namespaces import Namespaces
 n = Namespaces()
 n.start()
-n.entrance('i-1', n.addresses[0])
+n.command_prefix('i-1', n.addresses[0])
 os.abort()
 """
 
@@ -52,7 +52,7 @@ def knock(network: Namespaces, host: str, within: float | None = None) -> str:
     """
     within = within or patient(10)
     with socket.create_server((network.gateway, 0)) as server:
-        where = network.entrance(host, network.addresses[0])
+        where = network.command_prefix(host, network.addresses[0])
         argv = [*where, sys.executable, "-c", SAY, network.gateway, str(server.getsockname()[1]), str(within)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=within + patient(30), check=False)
         return done.stdout or done.stderr.strip().rpartition("\n")[2]
@@ -72,7 +72,7 @@ def speeds(network: Namespaces, host: str) -> list[str]:
         subprocess.run(
             [*where, "tc", "qdisc", "show", "dev", device], capture_output=True, text=True, check=True
         ).stdout
-        for where, device in (((), network.link(host) or ""), (network.entrance(host, ""), "eth0"))
+        for where, device in (((), network.link_of(host) or ""), (network.command_prefix(host, ""), "eth0"))
     ]
     return [rate[1] for one in outputs if (rate := re.search(r"tbf .*rate (\S+)", one))]
 
@@ -92,13 +92,13 @@ def test_an_unknown_host_cannot_be_cut_or_removed(network: Namespaces) -> None:
     network.remove("i-9")
     assert not network.cut("i-9")
     assert not network.slow("i-9", 5)
-    assert network.link("i-9") is None
+    assert network.link_of("i-9") is None
 
 
 def test_a_host_that_cannot_be_made_whole_is_not_there_at_all(network: Namespaces) -> None:
     before = there()
     with pytest.raises(NamespacesUnavailable, match="no-address"):
-        network.entrance("i-1", "no-address")
+        network.command_prefix("i-1", "no-address")
     assert there() == before
     assert knock(network, "i-1") == network.addresses[0], "it can be made afterwards"
 
@@ -106,7 +106,7 @@ def test_a_host_that_cannot_be_made_whole_is_not_there_at_all(network: Namespace
 def test_nothing_is_left_of_a_network_that_was_stopped() -> None:
     network = Namespaces()
     network.start()
-    network.entrance("i-1", network.addresses[0])
+    network.command_prefix("i-1", network.addresses[0])
     assert any(name.startswith(network.name) for name in there())
     network.stop()
     network.stop()
@@ -114,12 +114,12 @@ def test_nothing_is_left_of_a_network_that_was_stopped() -> None:
 
 
 def test_what_a_killed_owner_left_is_swept_and_what_a_living_one_has_is_not(network: Namespaces) -> None:
-    network.entrance("i-1", network.addresses[0])
+    network.command_prefix("i-1", network.addresses[0])
     dead = subprocess.Popen([sys.executable, "-c", OWNER], stderr=subprocess.DEVNULL)
     os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # it stays in /proc, as for a shell that is busy
     left = {name for name in there() if name.startswith(f"dt{dead.pid:x}-")}
     assert len(left) == 2, "a bridge, and a host that is a namespace and a link of one name"
-    assert left <= set(sweep())
+    assert left <= set(remove_abandoned_networks())
     assert not left & there()
     dead.wait(patient(30))
     assert any(name.startswith(network.name) for name in there())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
-from dyntrain.controller.local.guide import folder_of_commands
+from dyntrain.controller.local.guide import program_folder
 from dyntrain.controller.local.own_command import CommandNotFound, check_command, on_bare_machines, script_of
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import PYTHON
@@ -105,9 +105,9 @@ def test_the_pasted_path_finds_the_dyntrain_that_runs(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "dyntrain").write_text("#!/bin/sh\necho found\n")
     (own / "dyntrain").chmod(0o755)
-    assert folder_of_commands(str(own / "dyntrain"), "/usr/bin/python3") == own
-    assert folder_of_commands("/somewhere/dyntrain/__main__.py", "/venv/bin/python") == Path("/venv/bin")
-    assert folder_of_commands("dyntrain", "/venv/bin/python") == Path("/venv/bin"), "no such file here"
+    assert program_folder(str(own / "dyntrain"), "/usr/bin/python3") == own
+    assert program_folder("/somewhere/dyntrain/__main__.py", "/venv/bin/python") == Path("/venv/bin")
+    assert program_folder("dyntrain", "/venv/bin/python") == Path("/venv/bin"), "no such file here"
 
 
 def test_a_folder_with_any_name_comes_to_the_machines_as_it_is(tmp_path: Path) -> None:

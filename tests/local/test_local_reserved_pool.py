@@ -167,12 +167,12 @@ def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: py
         reservations.reserve("c5.large", 3),
         reservations.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
     )
-    reservations.end(reservations.reserve("c5.large", 7))
+    reservations.end_reservation(reservations.reserve("c5.large", 7))
     room = reservations.reserve_capacity(
         "p3.2xlarge", 4, "us-east-1b", criteria="targeted", kind="capacity-block", seconds=900
     )
-    reservations.use(room, 1)
-    reservations.end(reservations.reserve_capacity("p3.2xlarge", 9, "us-east-1b"))
+    reservations.set_used_count(room, 1)
+    reservations.end_reservation(reservations.reserve_capacity("p3.2xlarge", 9, "us-east-1b"))
     for name, value in toy.cloud.environment.items():
         monkeypatch.setenv(name, value)
     seen = Ec2Reservations(Clients())

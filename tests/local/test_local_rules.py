@@ -244,7 +244,7 @@ def test_a_cluster_over_its_hours_is_stopped_or_ended_with_its_places_and_one_th
     def dyntrain(*words: str) -> str:
         command = [sys.executable, "-m", "dyntrain", *words]
         done = subprocess.run(
-            command, env=account.cloud.client_environment, capture_output=True, text=True, timeout=patient(60)
+            command, env=account.cloud.program_environment, capture_output=True, text=True, timeout=patient(60)
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -14,7 +14,7 @@ from dyntrain.controller.local.pace import patient
 WAITS = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from dyntrain.controller.local.signals import Ended, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
 
 number, how = int(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGHUP, signal.SIG_IGN if how == "nohup" else signal.SIG_DFL)
@@ -42,7 +42,7 @@ try:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), number)
         ending.wait()
-except Ended as end:
+except EndedBySignal as end:
     print("ended by", end.number)
 """
 

@@ -14,7 +14,7 @@ from dyntrain.controller.local import command
 from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.stack import digits_command
-from dyntrain.controller.local.up import WORKER_LOG, Up, log_of
+from dyntrain.controller.local.up import WORKER_LOG, UpOptions, log_of
 from dyntrain.training import events
 from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file
 from dyntrain.training.protocol.messages import Position
@@ -88,7 +88,7 @@ def test_what_a_script_writes_does_not_move_the_terminal() -> None:
 def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
     """Two lines a second took what was to be pasted out of sight, and the joins with them."""
     terminal = Terminal()
-    telling = Narrator(terminal, every=5.0)
+    telling = Narrator(terminal, epoch_seconds=5.0)
     trained = [
         events.Segment.model_construct(epoch=n, at=100.0 + n, generation=1 if n < 8 else 2, pids={ONE: 7})
         for n in range(11)
@@ -139,7 +139,7 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
 
 def test_the_playgrounds_own_job_goes_on_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was over after 80 seconds, and did not take the worker that its reader had been told to add."""
-    calls = list[Up]()
+    calls = list[UpOptions]()
     monkeypatch.setattr(command, "serve", calls.append)
     assert CliRunner().invoke(main, ["local", "up", "--port", "0"]).exit_code == 0
     assert digits_command(calls[0].epochs or 0)[-4:-2] == ("--epochs", "0")

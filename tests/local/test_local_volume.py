@@ -18,10 +18,10 @@ LOOK_SECONDS = 1.0
 OWNER = """
 import sys
 from pathlib import Path
-from dyntrain.controller.local.chaos.volume import HangingVolume, note_inside
-note_inside()
+from dyntrain.controller.local.chaos.volume import HangingVolume, note_own_namespace
+note_own_namespace()
 volume = HangingVolume(Path(sys.argv[1]))
-volume.make()
+volume.create_and_mount()
 print("made", flush=True)
 for line in sys.stdin:
     print(getattr(volume, line.split()[0])(*map(float, line.split()[1:])), flush=True)

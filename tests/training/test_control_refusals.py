@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 from dyntrain.controller.contract.messages import SignedDocument
-from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, identity_document
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.protocol import channel
@@ -56,7 +56,7 @@ def certificate() -> Certificate:
 
 
 def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
-    return SignedDocument(document=document(facts), signature=signer.sign(document(facts)))
+    return SignedDocument(document=identity_document(facts), signature=signer.sign(identity_document(facts)))
 
 
 def hello(**changes: Any) -> NodeHello:

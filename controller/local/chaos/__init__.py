@@ -1,1 +1,1 @@
-"""The fault hunt: a test of the whole system under random faults and changes."""
+"""The fault-injection hunt: a test of the whole system under random faults and changes of simulated users."""

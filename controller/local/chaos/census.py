@@ -1,4 +1,4 @@
-"""Find the processes of one embedded cloud in /proc, and sort them by kind."""
+"""Find the processes of one embedded cloud in /proc, and sort the processes by their kind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from dyntrain.controller.local.chaos.plan import Victim
 from dyntrain.training.host.parentage import descendants, with_environment
 
-# The text that identifies a kind in a command line; the first match counts. `exec_child` soon executes another program.
-_KINDS: tuple[tuple[str, Victim | None], ...] = (
+# A text in a command line identifies the kind of process; the first match counts. `exec_child.py` soon executes another
+# program.
+_KIND_BY_COMMAND_TEXT: tuple[tuple[str, Victim | None], ...] = (
     ("exec_child.py", None),
     ("dyntrain.controller.local.lambdas.runtime", Victim.HANDLER),
     ("dyntrain.controller.local.machines.init_process", Victim.MACHINE),
@@ -20,31 +21,41 @@ _KINDS: tuple[tuple[str, Victim | None], ...] = (
 )
 
 
-def kind_of(arguments: list[str]) -> Victim | None:
-    """The kind of a process by its arguments, or None for a process that faults must not hit."""
-    return next((kind for text, kind in _KINDS if any(text in argument for argument in arguments)), None)
+def victim_kind_of(arguments: list[str]) -> Victim | None:
+    """The kind of a process, by its command-line arguments, or None if no injected fault may hit the process."""
+    return next(
+        (
+            victim_kind
+            for identifying_text, victim_kind in _KIND_BY_COMMAND_TEXT
+            if any(identifying_text in argument for argument in arguments)
+        ),
+        None,
+    )
 
 
-def processes(root: int) -> dict[Victim, list[int]]:
-    """The descendants of the process `root` by kind, in order of their ids. Zombies have no command line and are left
-    out.
+def victim_processes(root: int) -> dict[Victim, list[int]]:
+    """The ids of the descendants of the process `root` for each kind of process, in order. Zombie processes have no
+    command line and are left out.
     """
-    victims: dict[Victim, list[int]] = {kind: [] for kind in Victim}
+    victims: dict[Victim, list[int]] = {victim_kind: [] for victim_kind in Victim}
     for pid in sorted(descendants(root)):
-        kind = kind_of(_arguments(pid))
-        if kind is not None:
-            victims[kind].append(pid)
+        victim_kind = victim_kind_of(_command_line_arguments(pid))
+        if victim_kind is not None:
+            victims[victim_kind].append(pid)
     return victims
 
 
-def strays(endpoint: str) -> list[str]:
-    """Running processes with the cloud's endpoint in their environment, as `pid command`. The cloud sets this variable
-    for every process that it starts.
+def stray_processes(endpoint: str) -> list[str]:
+    """Running processes with the embedded cloud's endpoint in their environment, as `pid command`. The cloud sets this
+    environment variable for every process that it starts.
     """
-    return [f"{pid} {' '.join(_arguments(pid))}"[:200] for pid in with_environment(f"AWS_ENDPOINT_URL={endpoint}")]
+    return [
+        f"{pid} {' '.join(_command_line_arguments(pid))}"[:200]
+        for pid in with_environment(f"AWS_ENDPOINT_URL={endpoint}")
+    ]
 
 
-def _arguments(pid: int) -> list[str]:
+def _command_line_arguments(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return [
             argument.decode(errors="replace")

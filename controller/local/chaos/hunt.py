@@ -1,5 +1,6 @@
-"""The fault hunt: run the whole system, except moto, under faults and the changes of simulated users. Then the faults
-stop, and the cluster must reach the state that the users last requested.
+"""Run a fault-injection hunt: inject faults into all processes of the system, except moto (the emulator of AWS's APIs),
+while simulated users change the cluster. When the faults have ended, the cluster must reach the state that the users
+last requested.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
 from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_log_lines
-from dyntrain.controller.local.chaos.people import People
-from dyntrain.controller.local.chaos.plan import changes, faults, stretch
+from dyntrain.controller.local.chaos.people import SimulatedUsers
+from dyntrain.controller.local.chaos.plan import plan_changes, plan_faults, stretch_plan
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
-from dyntrain.controller.local.chaos.storm import Storm
-from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.storm import FaultInjector
+from dyntrain.controller.local.chaos.verdict import (
+    ClusterState,
+    Verdict,
+    build_hunt_report,
+    judge_state,
+    last_cool_down_end,
+    report_problems,
+)
 from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import LocalCloudError
@@ -33,34 +41,34 @@ from dyntrain.training.events import Event, Segment
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
 from dyntrain.training.ledger import read_events
 
-CLUSTER = "chaos"
+CLUSTER_NAME = "chaos"
 EPOCHS = 1_000_000  # more than any hunt lasts
-LARGEST_GROUP = 2
+LARGEST_GROUP = 2  # the largest capacity that simulated users request for the group
 START_SECONDS = 240.0  # limit for the first training step on a busy host
 QUIET_SECONDS = 240.0  # limit for reaching the requested state after the last fault and the last cool-down
-VERDICT_SECONDS = 1.5
+SECONDS_BETWEEN_VERDICTS = 1.5  # between two comparisons of the state with the requests
 CLEAN_VERDICTS = 3  # so many clean verdicts in a row are needed
-RESYNC_SECONDS = 5.0
+RESYNC_SECONDS = 5.0  # period of the controller's resync
 # Without `hold_endings`, many machines may end before their first report: the simulated users answer no alarm.
-POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
-LEAST_SECONDS = 60.0
-LEDGER_POLL_SECONDS = 0.2
+CLUSTER_POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
+LEAST_PLAN_SECONDS = 60.0  # planned seconds of faults that remain on a slow host
+LEDGER_POLL_SECONDS = 0.2  # between two looks at the sizes of the ledgers
 PRINTED_STALL_SECONDS = 30.0  # longer stalls are printed when they end
 
 
 class NeverStarted(LocalCloudError):
-    """Raised when the job makes no training step in time, before the first fault."""
+    """Raised when the job made no training step within the time limit, before the first fault."""
 
 
 class StepMonitor:
-    """Find the times without a training step. Each worker writes a line to its ledger before every step, so the ledgers
-    grow.
+    """Find the periods without a training step. Each worker writes a line to its ledger file before every step, so a
+    training job's ledgers grow.
     """
 
     def __init__(self, mount: Path, print_line: Callable[[str], None]) -> None:
         self._mount, self._print_line = mount, print_line
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._watch_ledgers, name="pulse", daemon=True)
         self.first_step = threading.Event()
         self._stalls: list[Standstill] = []
         self._last_growth = 0.0  # the last step, in seconds since the Unix epoch; 0.0 before the first step
@@ -69,23 +77,23 @@ class StepMonitor:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """Stop, and return all times without a step, including the present one."""
+        """Stop monitoring, and return all periods without a training step, including the present period."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []
 
-    def _run(self) -> None:
-        former_bytes = 0
+    def _watch_ledgers(self) -> None:
+        former_ledger_bytes = 0
         while not self._stop.wait(LEDGER_POLL_SECONDS):
             now = time.time()
             ledger_bytes = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
-            if ledger_bytes == former_bytes:
+            if ledger_bytes == former_ledger_bytes:
                 continue
             if self._last_growth:
                 self._stalls.append(Standstill(self._last_growth, now))
                 if now - self._last_growth > PRINTED_STALL_SECONDS:
                     self._print_line(f"the job trains again, after {now - self._last_growth:.0f} s without a step")
-            former_bytes, self._last_growth = ledger_bytes, now
+            former_ledger_bytes, self._last_growth = ledger_bytes, now
             self.first_step.set()
 
 
@@ -97,72 +105,79 @@ class StateReader:
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
     def read_state(self) -> ClusterState:
-        """Read the whole state. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
-        pages = self._ec2.get_paginator("describe_instances").paginate(
+        """Read the cluster's state. Raises BotoCoreError, ClientError, or RuntimeError when `dyntrain status` fails."""
+        instance_pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
         instances = [
-            instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
+            instance
+            for page in instance_pages
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
         ]
-        tags = {
+        tags_by_instance = {
             instance["InstanceId"]: {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
             for instance in instances
         }
         group = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._cluster.group])[
             "AutoScalingGroups"
         ][0]
-        status = self._status()
+        status = self._read_dyntrain_status()
         return ClusterState(
             states={instance["InstanceId"]: instance["State"]["Name"] for instance in instances},
-            tags={instance: instance_tags.get(STATUS_TAG, "") for instance, instance_tags in tags.items()},
-            base=frozenset(instance for instance, instance_tags in tags.items() if BASE_TAG in instance_tags),
+            tags={instance: instance_tags.get(STATUS_TAG, "") for instance, instance_tags in tags_by_instance.items()},
+            base=frozenset(
+                instance for instance, instance_tags in tags_by_instance.items() if BASE_TAG in instance_tags
+            ),
             grouped={instance["InstanceId"]: instance["LifecycleState"] for instance in group["Instances"]},
             capacity=group["DesiredCapacity"],
             nodes={node["instance"]: (node["status"], node["reason"]) for node in status["nodes"]},
             job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
         )
 
-    def _status(self) -> dict[str, Any]:
+    def _read_dyntrain_status(self) -> dict[str, Any]:
         command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
         process = subprocess.run(
-            command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=self._cloud.program_environment, capture_output=True, text=True, timeout=60, check=False
         )
         if process.returncode:
             raise RuntimeError(f"dyntrain status: {process.stderr.strip()}")
         status: dict[str, Any] = json.loads(process.stdout)["clusters"][0]
         return status
 
-    def accuracy(self) -> float | None:
-        """The validation accuracy of the last epoch that ended."""
-        ends = self._epochs()
-        return ends[-1].metrics.get("val_accuracy") if ends else None
+    def final_accuracy(self) -> float | None:
+        """The validation accuracy of the last epoch that ended, or None if no epoch has ended."""
+        ended_epochs = self._ended_epochs()
+        return ended_epochs[-1].metrics.get("val_accuracy") if ended_epochs else None
 
-    def epochs(self) -> int:
-        return len(self._epochs())
+    def count_ended_epochs(self) -> int:
+        return len(self._ended_epochs())
 
-    def _epochs(self) -> list[Segment]:
-        """The job's segments that reached the end of an epoch."""
+    def _ended_epochs(self) -> list[Segment]:
+        """The job's segments (parts of epochs) that ended with the end of an epoch."""
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:
         """The job's events so far."""
-        return list(read_events(self._folder().events))
+        return list(read_events(self._job_folder().events))
 
-    def cool_down_left(self, now: float) -> float:
-        """Seconds until the last cool-down ends, after which the job admits the failed node again."""
-        return max(0.0, last_cool_down(self.events()) - now)
+    def cool_down_seconds_left(self, now: float) -> float:
+        """Seconds until the job admits all failed nodes again, because their last cool-down has ended."""
+        return max(0.0, last_cool_down_end(self.events()) - now)
 
-    def samples(self) -> tuple[int | None, int | None]:
-        """The numbers of lost and doubled samples; (None, None) without a ledger."""
+    def lost_and_doubled_samples(self) -> tuple[int | None, int | None]:
+        """The numbers of training samples that were lost and that were used twice, or (None, None) if no ledger can be
+        read.
+        """
         try:
-            audit = audit_directory(self._folder().ledger)
+            audit = audit_directory(self._job_folder().ledger)
         except (OSError, ValueError):
             return None, None
         return audit.lost, audit.doubled
 
-    def _folder(self) -> JobFolder:
-        job = read_current_job(current_job_file(self._mount, self._cluster.name)).job
-        return JobFolder.of(self._mount, self._cluster.name, job)
+    def _job_folder(self) -> JobFolder:
+        job_name = read_current_job(current_job_file(self._mount, self._cluster.name)).job
+        return JobFolder.of(self._mount, self._cluster.name, job_name)
 
 
 def run_chaos(
@@ -173,57 +188,65 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Run a hunt and write its report. Returns exit code 0 when the report has no problems, otherwise 1. Raises
-    LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine is a host with a network
-    link. The hunt then also cuts and slows links, and makes the volume hang.
+    """Run a fault-injection hunt and write its report. Returns exit code 0 when the report has no problems, otherwise
+    1. Raises LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine is a host with a
+    network link, and the hunt also cuts links, slows links and makes the shared volume hang.
     """
-    began = time.monotonic()
+    began_at = time.monotonic()
 
     def print_line(line: str) -> None:
-        print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
+        print(f"{time.monotonic() - began_at:7.1f}  {line}", flush=True)
 
     # measured before the cloud adds load; at least a minute of the plan remains
-    slow_factor = min(slowness(), max(1.0, duration / LEAST_SECONDS))
+    slow_factor = min(slowness(), max(1.0, duration / LEAST_PLAN_SECONDS))
     if slow_factor > 1.0:
         print_line(f"this host is busy: faults come {slow_factor:.1f} times as far apart as planned")
     with Cloud(
         state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed, namespaces=namespaces)
     ) as cloud:
         print_line(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
-        volume = _volume(cloud, print_line) if namespaces else None
+        volume = _mount_hanging_volume(cloud, print_line) if namespaces else None
         try:
-            storm, people, verdict, job = _hunt(cloud, volume, duration, seed, slow_factor, print_line, engine)
+            fault_injector, people, verdict, job_report = _run_hunt(
+                cloud, volume, duration, seed, slow_factor, print_line, engine
+            )
             for line in [] if verdict.clean else last_log_lines(cloud.state_dir, verdict.stuck):
                 print(line)
         finally:
             if volume is not None:
                 volume.close(keep=directory is not None)
-    contents = report(
-        seed, time.monotonic() - began, storm.counts, people.change_count, verdict, census.strays(cloud.endpoint), job
+    hunt_report = build_hunt_report(
+        seed,
+        time.monotonic() - began_at,
+        fault_injector.counts,
+        people.change_count,
+        verdict,
+        census.stray_processes(cloud.endpoint),
+        job_report,
     )
     report_path.parent.mkdir(parents=True, exist_ok=True)
-    report_path.write_text(json.dumps(contents, indent=2) + "\n")
-    print(json.dumps(contents, indent=2))
-    lines = problems(contents)
-    for problem in lines:
+    report_path.write_text(json.dumps(hunt_report, indent=2) + "\n")
+    print(json.dumps(hunt_report, indent=2))
+    problem_lines = report_problems(hunt_report)
+    for problem in problem_lines:
         print(f"PROBLEM: {problem}")
-    return 1 if lines else 0
+    return 1 if problem_lines else 0
 
 
-def _volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a volume that can hang in place of the shared folder, while the folder is empty. Returns None on a host
-    that cannot create such a volume.
+def _mount_hanging_volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
+    """Replace the shared folder, which must be empty, by a mounted volume that can hang. Returns None on a host that
+    cannot create such a volume.
     """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
-        volume.make()
+        volume.create_and_mount()
     except VolumeUnavailable as error:
         print_line(f"the hunt runs without faults of the volume: {error}")
         return None
     return volume
 
 
-def _hunt(
+def _run_hunt(
     cloud: Cloud,
     volume: HangingVolume | None,
     duration: float,
@@ -231,18 +254,18 @@ def _hunt(
     slow_factor: float,
     print_line: Callable[[str], None],
     engine: str,
-) -> tuple[Storm, People, Verdict, dict[str, Any]]:
+) -> tuple[FaultInjector, SimulatedUsers, Verdict, dict[str, Any]]:
     mount = cloud.state_dir / "shared"
     write_prepare_script(mount)
     command = digits_command(EPOCHS, "--batch-size", "100")
     parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
-    cluster = create_stack(cloud, CLUSTER, command, parameters, POLICY)
-    step_monitor, state_reader, storm = (
+    cluster = create_stack(cloud, CLUSTER_NAME, command, parameters, CLUSTER_POLICY)
+    step_monitor, state_reader, fault_injector = (
         StepMonitor(mount, print_line),
         StateReader(cloud, cluster, mount),
-        Storm(cloud.disturbance, cloud.network, print_line, volume),
+        FaultInjector(cloud.disturbance, cloud.network, print_line, volume),
     )
-    people = People(
+    people = SimulatedUsers(
         cloud.client("ec2"),
         cloud.client("autoscaling"),
         cluster,
@@ -254,62 +277,67 @@ def _hunt(
     while not step_monitor.first_step.wait(start_deadline.left or LEDGER_POLL_SECONDS):
         if start_deadline.passed():
             raise NeverStarted(
-                f"no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
+                f"the job made no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
             )
     print_line("the base nodes train; the faults begin")
-    people.start(stretch(changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
-    storm.run(
-        stretch(
-            faults(seed, duration, links=cloud.network is not None, volume=volume is not None), slow_factor, duration
+    people.start(stretch_plan(plan_changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
+    fault_injector.run(
+        stretch_plan(
+            plan_faults(seed, duration, links=cloud.network is not None, volume=volume is not None),
+            slow_factor,
+            duration,
         ),
         duration,
     )
-    people.finish()
-    storm.end()
-    faults_ended = time.time()
+    people.finish_due_changes()
+    fault_injector.end()
+    faults_ended_at = time.time()
     print_line("the faults have ended")
-    verdict = _settle(state_reader, people, print_line)
+    verdict = _wait_until_settled(state_reader, people, print_line)
     if verdict.clean:
         print_line("the state is as requested; now all nodes except the base nodes are removed")
-        people.remove_all()
-        verdict = _settle(state_reader, people, print_line)
+        people.remove_elastic_nodes()
+        verdict = _wait_until_settled(state_reader, people, print_line)
     stalls = step_monitor.stop()
-    lost, doubled = state_reader.samples()
-    job = {
-        "samples_lost": lost,
-        "samples_doubled": doubled,
-        "final_accuracy": state_reader.accuracy(),
-        **stall_report(stalls, state_reader.events(), faults_ended),
+    lost_count, doubled_count = state_reader.lost_and_doubled_samples()
+    job_report = {
+        "samples_lost": lost_count,
+        "samples_doubled": doubled_count,
+        "final_accuracy": state_reader.final_accuracy(),
+        **stall_report(stalls, state_reader.events(), faults_ended_at),
     }
-    return storm, people, verdict, job
+    return fault_injector, people, verdict, job_report
 
 
-def _settle(state_reader: StateReader, people: People, print_line: Callable[[str], None]) -> Verdict:
-    """Wait until the verdict is clean and stays clean while two more epochs end; return the last verdict. After a time
-    limit, return the last verdict in any case.
+def _wait_until_settled(
+    state_reader: StateReader, people: SimulatedUsers, print_line: Callable[[str], None]
+) -> Verdict:
+    """Wait until the cluster's state is as the users requested, and stays so while two more epochs end; return the last
+    verdict. After a time limit, the last verdict is returned in any case.
     """
-    time_limit = QUIET_SECONDS + state_reader.cool_down_left(time.time())
+    time_limit = QUIET_SECONDS + state_reader.cool_down_seconds_left(time.time())
     deadline = Deadline(time_limit, headroom=1.0)
     if time_limit > QUIET_SECONDS:
         print_line(f"a node that failed too often cools down for {time_limit - QUIET_SECONDS:.0f} s more")
-    clean_count, former_epochs, printed = 0, state_reader.epochs(), ""
+    clean_verdict_count, former_epochs, printed_line = 0, state_reader.count_ended_epochs(), ""
     while True:
         try:
-            verdict = judge(state_reader.read_state(), people.wishes)
+            verdict = judge_state(state_reader.read_state(), people.wishes)
         except (BotoCoreError, ClientError, RuntimeError) as error:
             verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
-        clean_count = clean_count + 1 if verdict.clean else 0
-        if clean_count >= CLEAN_VERDICTS and state_reader.epochs() >= former_epochs + 2:
+        clean_verdict_count = clean_verdict_count + 1 if verdict.clean else 0
+        if clean_verdict_count >= CLEAN_VERDICTS and state_reader.count_ended_epochs() >= former_epochs + 2:
             return verdict
         if deadline.passed():
             if verdict.clean:
-                verdict.stuck.append(
-                    f"the training hardly goes on: {state_reader.epochs() - former_epochs} epochs in {time_limit:.0f} s"
-                )
+                new_epochs = state_reader.count_ended_epochs() - former_epochs
+                verdict.stuck.append(f"the training hardly goes on: {new_epochs} epochs in {time_limit:.0f} s")
             return verdict
-        if (line := "; ".join(verdict.stuck)) != printed:
+        if (difference_line := "; ".join(verdict.stuck)) != printed_line:
             print_line(
-                f"not yet as requested: {line}" if line else "the state is as requested; two more epochs must end"
+                f"not yet as requested: {difference_line}"
+                if difference_line
+                else "the state is as requested; two more epochs must end"
             )
-            printed = line
-        time.sleep(VERDICT_SECONDS)
+            printed_line = difference_line
+        time.sleep(SECONDS_BETWEEN_VERDICTS)

@@ -1,5 +1,5 @@
-"""Show the last log lines of a failed hunt. The log files are deleted with the cloud, and no hunt can be repeated
-exactly.
+"""Show the last log lines of a failed fault-injection hunt. The log files are deleted with the cloud, and no hunt can
+be repeated exactly.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
     """The last log lines of each machine that a problem names and of every coordinator, and warnings of the
     controller's handlers.
     """
-    text = "\n".join(problems)
-    for machine in sorted((state_dir / "machines").glob("*")):
-        patterns = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
-        for pattern in patterns if machine.name in text else patterns[-1:]:
-            for log in sorted((machine / LOG_FOLDER).glob(pattern)):
-                yield from _titled_lines(f"{log.name} of {machine.name}", tail(log))
-    for log in sorted((state_dir / "logs").glob("handler-*.log")):
-        yield from _titled_lines(log.name, [line for line in tail(log, lines=0) if is_warning(line)][-TAIL_LINES:])
+    problems_text = "\n".join(problems)
+    for machine_folder in sorted((state_dir / "machines").glob("*")):
+        log_patterns = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
+        for log_pattern in log_patterns if machine_folder.name in problems_text else log_patterns[-1:]:
+            for log_path in sorted((machine_folder / LOG_FOLDER).glob(log_pattern)):
+                yield from _titled_lines(f"{log_path.name} of {machine_folder.name}", log_tail(log_path))
+    for log_path in sorted((state_dir / "logs").glob("handler-*.log")):
+        yield from _titled_lines(
+            log_path.name, [line for line in log_tail(log_path, lines=0) if is_warning(line)][-TAIL_LINES:]
+        )
 
 
-def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
+def log_tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
     """The last `lines` lines of the file; with `lines` 0, all lines of its last TAIL_BYTES."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-lines:]
+        with log_path.open("rb") as log_file:
+            log_file.seek(max(0, log_path.stat().st_size - TAIL_BYTES))
+            return log_file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
 
 
 def is_warning(line: str) -> bool:
     try:
-        entry = json.loads(line)
+        log_entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(entry, dict) and entry.get("level") in WARNING_LEVELS
+    return isinstance(log_entry, dict) and log_entry.get("level") in WARNING_LEVELS
 
 
 def _titled_lines(title: str, lines: list[str]) -> Iterator[str]:

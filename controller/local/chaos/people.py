@@ -1,5 +1,5 @@
-"""The simulated users (people) of the fault hunt launch, tag and untag instances and resize the group through the AWS
-API. `Wishes` records the last requests.
+"""The simulated users (people) of a fault-injection hunt, who launch, tag and untag instances and resize the group
+through the AWS API. `UserRequests` records the last requests of these users.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
 MOST_BY_HAND = 3  # hand-launched instances at a time: each instance trains on one core of this host
-THREAD_JOIN_SECONDS = 60.0
+THREAD_JOIN_SECONDS = 60.0  # limit for the end of the users' thread
 
 
 @dataclass
-class Wishes:
-    """The last requests of the simulated users. `by_hand`: whether each instance launched by hand is wanted.
-    `once_untagged`: instances that were ever untagged. `capacity`: the group's desired capacity.
+class UserRequests:
+    """The last requests of the simulated users. `by_hand` says of each instance that users launched by hand whether
+    they still want the instance. `once_untagged` has the instances whose elastic tag users ever deleted.
     """
 
     by_hand: dict[str, bool] = field(default_factory=dict)
     once_untagged: set[str] = field(default_factory=set)
-    capacity: int = 0
+    capacity: int = 0  # the group's desired capacity
 
 
-class People:
-    """Carry out the planned changes at their times, on a separate thread. `change_count` leaves out changes that AWS
-    refused and changes without a suitable instance.
+class SimulatedUsers:
+    """Carry out the planned changes of simulated users at their times, on a separate thread. `change_count` leaves out
+    changes that AWS refused, and changes for which no suitable instance existed.
     """
 
     def __init__(
@@ -52,25 +52,27 @@ class People:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
-        self.wishes = Wishes()
+        self.wishes = UserRequests()
         self.change_count = 0
 
     def start(self, changes: Sequence[Change]) -> None:
-        self._thread = threading.Thread(target=self._run, args=(changes, time.monotonic()), name="people", daemon=True)
+        self._thread = threading.Thread(
+            target=self._make_changes, args=(changes, time.monotonic()), name="people", daemon=True
+        )
         self._thread.start()
 
-    def finish(self) -> None:
-        """Wait for the changes that are already due, and drop later changes."""
+    def finish_due_changes(self) -> None:
+        """Wait until all changes that are already due are made, and drop later changes."""
         self._stop.set()
         self._thread.join(THREAD_JOIN_SECONDS)
 
-    def _run(self, changes: Sequence[Change], began: float) -> None:
+    def _make_changes(self, changes: Sequence[Change], began_at: float) -> None:
         for change in changes:
-            seconds_left = began + change.at - time.monotonic()
+            seconds_left = began_at + change.at - time.monotonic()
             if seconds_left > 0 and self._stop.wait(seconds_left):
                 return
             try:
-                description = self._make(change)
+                description = self._make_change(change)
             except (BotoCoreError, ClientError) as error:
                 self._print_line(f"AWS refused the change {change.wish}: {error}")
                 continue
@@ -78,30 +80,30 @@ class People:
                 self.change_count += 1
                 self._print_line(f"simulated user: {change.wish} {description}")
 
-    def _make(self, change: Change) -> str:
+    def _make_change(self, change: Change) -> str:
         match change.wish:
             case Wish.LAUNCH:
-                return self._launch()
+                return self._launch_instance()
             case Wish.UNTAG:
-                return self._untag(change.pick)
+                return self._untag_instance(change.pick)
             case Wish.RETAG:
-                return self._retag(change.pick)
+                return self._retag_instance(change.pick)
             case Wish.CAPACITY:
-                return self._resize(change.size)
+                return self._resize_group(change.size)
 
-    def _launch(self) -> str:
+    def _launch_instance(self) -> str:
         if sum(self.wishes.by_hand.values()) >= MOST_BY_HAND:
             return ""
-        answer = self._ec2.run_instances(
+        launch_answer = self._ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": self._cluster.launch_template}, MinCount=1, MaxCount=1
         )
-        instance = str(answer["Instances"][0]["InstanceId"])
+        instance = str(launch_answer["Instances"][0]["InstanceId"])
         self.wishes.by_hand[instance] = True
         return instance
 
-    def _untag(self, pick: float) -> str:
+    def _untag_instance(self, pick: float) -> str:
         instance = _picked_instance(
-            [instance_id for instance_id, wanted in self.wishes.by_hand.items() if wanted], pick
+            [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted], pick
         )
         if instance:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
@@ -109,12 +111,12 @@ class People:
             self.wishes.once_untagged.add(instance)
         return instance
 
-    def _retag(self, pick: float) -> str:
+    def _retag_instance(self, pick: float) -> str:
         instance = _picked_instance(
             [
                 instance_id
-                for instance_id, wanted in self.wishes.by_hand.items()
-                if not wanted and self._running(instance_id)
+                for instance_id, is_wanted in self.wishes.by_hand.items()
+                if not is_wanted and self._running(instance_id)
             ],
             pick,
         )
@@ -123,18 +125,18 @@ class People:
             self.wishes.by_hand[instance] = True
         return instance
 
-    def _resize(self, size: int) -> str:
+    def _resize_group(self, size: int) -> str:
         self._autoscaling.set_desired_capacity(AutoScalingGroupName=self._cluster.group, DesiredCapacity=size)
         self.wishes.capacity = size
         return f"{self._cluster.group} {size}"
 
-    def remove_all(self) -> None:
-        """Request that all nodes leave except the base nodes. This is the last change."""
-        self._resize(0)
-        for instance in [instance_id for instance_id, wanted in self.wishes.by_hand.items() if wanted]:
+    def remove_elastic_nodes(self) -> None:
+        """Request that all nodes except the base nodes leave. This is the simulated users' last change."""
+        self._resize_group(0)
+        for instance in [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted]:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
             self.wishes.by_hand[instance] = False
 
 
-def _picked_instance(candidates: list[str], pick: float) -> str:
-    return candidates[int(pick * len(candidates))] if candidates else ""
+def _picked_instance(candidates: list[str], fraction: float) -> str:
+    return candidates[int(fraction * len(candidates))] if candidates else ""

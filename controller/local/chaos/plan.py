@@ -1,5 +1,5 @@
-"""The plan of a fault hunt: the faults and the users' changes, each with its time. All functions are pure; the seed and
-the duration determine the plan.
+"""The plan of a fault-injection hunt: the faults and the simulated users' changes, each with its time. All functions
+are pure; the seed and the duration determine the plan.
 """
 
 from __future__ import annotations
@@ -15,100 +15,96 @@ MEAN_SECONDS_BETWEEN_CHANGES = 7.0
 MEAN_SECONDS_BETWEEN_CUTS = 20.0
 MEAN_SECONDS_BETWEEN_SLOW_LINKS = 40.0
 MEAN_SECONDS_BETWEEN_STALLS = 120.0
-LONGEST_STALL = 120.0
-LONGEST_FREEZE = 40.0  # longer than all deadlines after which a silent process counts as dead
-SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
+LONGEST_STALL_SECONDS = 120.0  # longest time for which the volume hangs
+LONGEST_FREEZE_SECONDS = 40.0  # longer than all deadlines after which a silent process counts as dead
+SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")  # AWS services whose calls are throttled
 
 
 class Victim(StrEnum):
-    """A kind of process that faults hit."""
+    """A kind of process that injected faults hit."""
 
-    HANDLER = "handler"
-    BOOTSTRAP = "bootstrap"
-    COORDINATOR = "coordinator"
-    WORKER = "worker"
-    PSLITE = "ps-lite"
-    MACHINE = "machine"  # a machine's init process: the whole node goes down and boots again
-
-
-@dataclass(frozen=True)
-class Kill:
-    """A SIGKILL for a process of the kind `victim`. `pick`, from 0 to 1, chooses the process. `at` is in seconds after
-    the start.
-    """
-
-    at: float
-    victim: Victim
-    pick: float
+    HANDLER = "handler"  # a process that runs the controller's Lambda handlers
+    BOOTSTRAP = "bootstrap"  # the process that prepares a node
+    COORDINATOR = "coordinator"  # the process that coordinates the job's workers
+    WORKER = "worker"  # a training process
+    PSLITE = "ps-lite"  # a server or scheduler process of MXNet's parameter server
+    MACHINE = "machine"  # the init process of a machine, so that the whole node ends and boots again
 
 
 @dataclass(frozen=True)
-class Freeze:
-    """A SIGSTOP for a process, and a SIGCONT `seconds` later. `pick`, from 0 to 1, chooses the process."""
+class ProcessKill:
+    """A SIGKILL for a process of the kind `victim`."""
 
-    at: float
-    victim: Victim
-    pick: float
-    seconds: float
+    at: float  # seconds after the start of the hunt
+    victim: Victim  # the kind of process
+    pick: float  # from 0 to 1; chooses one of the processes or hosts
 
 
 @dataclass(frozen=True)
-class Throttle:
+class ProcessFreeze:
+    """A SIGSTOP for a process of the kind `victim`, and a SIGCONT `seconds` later."""
+
+    at: float  # seconds after the start of the hunt
+    victim: Victim  # the kind of process
+    pick: float  # from 0 to 1; chooses one of the processes or hosts
+    seconds: float  # duration of the fault
+
+
+@dataclass(frozen=True)
+class ServiceThrottle:
     """A throttled AWS service: for `seconds`, the cloud refuses the given `fraction` of the calls to `service`."""
 
-    at: float
-    service: str
-    fraction: float
-    seconds: float
+    at: float  # seconds after the start of the hunt
+    service: str  # of AWS, such as ec2
+    fraction: float  # of the calls to the service, which are refused
+    seconds: float  # duration of the fault
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A cut network link of a host, for `seconds`. `pick`, from 0 to 1, chooses the host."""
+class LinkCut:
+    """A network link of a host that is cut for `seconds`."""
 
-    at: float
-    pick: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Slow:
-    """A slow network link of a host: for `seconds`, the link carries only `megabits` a second. `pick`, from 0 to 1,
-    chooses the host.
-    """
-
-    at: float
-    pick: float
-    megabits: float
-    seconds: float
+    at: float  # seconds after the start of the hunt
+    pick: float  # from 0 to 1; chooses one of the processes or hosts
+    seconds: float  # duration of the fault
 
 
 @dataclass(frozen=True)
-class Stall:
+class LinkSlowdown:
+    """A slow network link of a host: for `seconds`, the link carries only `megabits` a second."""
+
+    at: float  # seconds after the start of the hunt
+    pick: float  # from 0 to 1; chooses one of the processes or hosts
+    megabits: float  # a second
+    seconds: float  # duration of the fault
+
+
+@dataclass(frozen=True)
+class VolumeStall:
     """A hanging volume: for `seconds`, writers to the shared volume wait."""
 
-    at: float
-    seconds: float
+    at: float  # seconds after the start of the hunt
+    seconds: float  # duration of the fault
 
 
-Fault = Kill | Freeze | Throttle | Cut | Slow | Stall
+Fault = ProcessKill | ProcessFreeze | ServiceThrottle | LinkCut | LinkSlowdown | VolumeStall
 
 
 class Wish(StrEnum):
-    LAUNCH = "launch"  # an instance from the launch template
-    UNTAG = "untag"
-    RETAG = "retag"  # an instance that was untagged and still runs
-    CAPACITY = "capacity"
+    LAUNCH = "launch"  # launch an instance from the launch template
+    UNTAG = "untag"  # delete the elastic tag of an instance
+    RETAG = "retag"  # set the deleted elastic tag of a running instance again
+    CAPACITY = "capacity"  # set the group's desired capacity
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change by a simulated user. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
+    """A change of the cluster by a simulated user."""
 
-    at: float
-    wish: Wish
-    pick: float
-    size: int
+    at: float  # seconds after the start of the hunt
+    wish: Wish  # the kind of change
+    pick: float  # from 0 to 1; chooses the instance
+    size: int  # the desired capacity
 
 
 # (victim, relative frequency). Victims whose recovery takes long are rare.
@@ -130,81 +126,97 @@ FREEZE_WEIGHTS = (
 CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
 
 
-def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """The faults in order of time, from 0 to `duration` seconds. With `links`, some faults cut or slow a link. With
-    `volume`, some faults make the volume hang. `links` and `volume` only add faults.
+def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
+    """The planned faults in order of time, from 0 to `duration` seconds. With `links`, additional faults cut or slow
+    network links. With `volume`, additional faults make the shared volume hang.
     """
-    chance = random.Random(f"faults {seed}")
+    randomness = random.Random(f"faults {seed}")
 
-    longest = min(LONGEST_FREEZE, duration / 5)
+    longest_fault_seconds = min(LONGEST_FREEZE_SECONDS, duration / 5)
 
-    def fault(at: float) -> Fault:
-        kind = chance.random()
-        if kind < 0.6:
-            return Kill(at, _random_choice(chance, KILL_WEIGHTS), chance.random())
-        if kind < 0.9:
-            return Freeze(
-                at, _random_choice(chance, FREEZE_WEIGHTS), chance.random(), _random_duration(chance, longest)
+    def make_fault(at: float) -> Fault:
+        fault_kind_draw = randomness.random()
+        if fault_kind_draw < 0.6:
+            return ProcessKill(at, _random_choice(randomness, KILL_WEIGHTS), randomness.random())
+        if fault_kind_draw < 0.9:
+            return ProcessFreeze(
+                at,
+                _random_choice(randomness, FREEZE_WEIGHTS),
+                randomness.random(),
+                _random_duration(randomness, longest_fault_seconds),
             )
-        return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _random_duration(chance, 8.0))
+        return ServiceThrottle(
+            at, randomness.choice(SERVICES), randomness.uniform(0.3, 0.9), _random_duration(randomness, 8.0)
+        )
 
-    planned: list[Fault] = [fault(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
+    planned_faults: list[Fault] = [
+        make_fault(at) for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_FAULTS)
+    ]
     if links:
-        planned += [
-            Cut(at, chance.random(), _random_duration(chance, longest))
-            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)
+        planned_faults += [
+            LinkCut(at, randomness.random(), _random_duration(randomness, longest_fault_seconds))
+            for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_CUTS)
         ]
-        chance = random.Random(f"slow links {seed}")
-        planned += [
-            Slow(at, chance.random(), chance.choice((5.0, 20.0, 100.0)), _random_duration(chance, longest))
-            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
+        randomness = random.Random(f"slow links {seed}")
+        planned_faults += [
+            LinkSlowdown(
+                at,
+                randomness.random(),
+                randomness.choice((5.0, 20.0, 100.0)),
+                _random_duration(randomness, longest_fault_seconds),
+            )
+            for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
         ]
     if volume:
-        chance, longest_stall = random.Random(f"volume {seed}"), min(LONGEST_STALL, duration / 5)
-        planned += [
-            Stall(at, _random_duration(chance, longest_stall))
-            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_STALLS)
+        randomness, longest_stall_seconds = random.Random(f"volume {seed}"), min(LONGEST_STALL_SECONDS, duration / 5)
+        planned_faults += [
+            VolumeStall(at, _random_duration(randomness, longest_stall_seconds))
+            for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_STALLS)
         ]
-    return tuple(sorted(planned, key=lambda planned_fault: planned_fault.at))
+    return tuple(sorted(planned_faults, key=lambda planned_fault: planned_fault.at))
 
 
-def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
-    """The users' changes in order of time. Desired capacities are from 0 to `largest`."""
-    chance = random.Random(f"changes {seed}")
+def plan_changes(seed: int, duration: float, largest_capacity: int) -> tuple[Change, ...]:
+    """The simulated users' changes in order of time. Requested capacities of the group are from 0 to
+    `largest_capacity`.
+    """
+    randomness = random.Random(f"changes {seed}")
 
-    def change(at: float) -> Change:
-        return Change(at, _random_choice(chance, CHANGE_WEIGHTS), chance.random(), chance.randint(0, largest))
+    def make_change(at: float) -> Change:
+        return Change(
+            at, _random_choice(randomness, CHANGE_WEIGHTS), randomness.random(), randomness.randint(0, largest_capacity)
+        )
 
-    return tuple(change(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CHANGES))
+    return tuple(make_change(at) for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_CHANGES))
 
 
-P = TypeVar("P", bound=Fault | Change)
+Planned = TypeVar("Planned", bound=Fault | Change)
 
 
-def stretch(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
-    """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without
-    stretching, no worker of a slow host would reach its first step between two faults, and the job would rightly give
-    up.
+def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> tuple[Planned, ...]:
+    """Multiply the times of planned faults or changes by `factor`, for a slow host, and drop entries whose time is then
+    after `duration`. If the times stayed unchanged, no worker of a slow host would reach its first step between two
+    faults, and the job would rightly give up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 
 
-def _random_times(chance: random.Random, duration: float, mean: float) -> list[float]:
-    times = []
-    at = chance.uniform(0.3, 1.7) * mean
+def _random_times(randomness: random.Random, duration: float, mean_seconds: float) -> list[float]:
+    random_times = []
+    at = randomness.uniform(0.3, 1.7) * mean_seconds
     while at < duration:
-        times.append(at)
-        at += chance.uniform(0.3, 1.7) * mean
-    return times
+        random_times.append(at)
+        at += randomness.uniform(0.3, 1.7) * mean_seconds
+    return random_times
 
 
-def _random_duration(chance: random.Random, longest: float) -> float:
-    """A random duration in seconds: mostly short, sometimes close to `longest`."""
-    return 0.5 + (longest - 0.5) * chance.random() ** 2
+def _random_duration(randomness: random.Random, longest_seconds: float) -> float:
+    """A random duration in seconds: mostly short, sometimes close to `longest_seconds`."""
+    return 0.5 + (longest_seconds - 0.5) * randomness.random() ** 2
 
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 
-def _random_choice(chance: random.Random, weighted_values: Sequence[tuple[T, int]]) -> T:
-    return chance.choices([value for value, _ in weighted_values], [weight for _, weight in weighted_values])[0]
+def _random_choice(randomness: random.Random, weighted_values: Sequence[tuple[Value, int]]) -> Value:
+    return randomness.choices([value for value, _ in weighted_values], [weight for _, weight in weighted_values])[0]

@@ -1,4 +1,4 @@
-"""Find the causes of a time without training steps in the job's events. All functions are pure."""
+"""Find the causes of a standstill (a period without training steps) in a job's events. All functions are pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.training import events
 from dyntrain.training.events import Event
 
 # For each type of event, the cause of the delay that the event ends. Other types of events end no delay.
-_CAUSES: dict[type[Any], str] = {
+_CAUSE_BY_EVENT_TYPE: dict[type[Any], str] = {
     events.WorkerStarted: "starts",
     events.WorkerReady: "starts",
     events.NodeReady: "starts",
@@ -28,54 +28,53 @@ _CAUSES: dict[type[Any], str] = {
     events.Joined: "formation",
     events.Pause: "formation",
 }
-FIRST_STEP = "first_step"
+FIRST_STEP_CAUSE = "first_step"
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """A time without training steps, from the last step before to the first step after, in seconds since the Unix
-    epoch.
-    """
+    """A period without training steps, from one step to the next step, in seconds since the Unix epoch."""
 
-    began: float
-    ended: float
+    began: float  # time of the last training step before the standstill
+    ended: float  # time of the first training step after the standstill
 
     @property
-    def seconds(self) -> float:
+    def duration_seconds(self) -> float:
         return self.ended - self.began
 
-    def after(self, moment: float) -> float:
-        """The part of this time that comes after `moment`, in seconds."""
+    def seconds_after(self, moment: float) -> float:
+        """The seconds of this standstill that come after `moment`."""
         return max(0.0, self.ended - max(self.began, moment))
 
 
 def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
-    """Seconds of a standstill by cause. `starts`: until processes had started and connected. `patience`: until the
-    coordinator gave up a lost node or decided how to continue. `cool_down`: until a failed node was readmitted.
-    `coordinator`: until a coordinator was back. `formation`: until a generation had formed. `first_step`: from the last
-    event to the next step.
+    """The seconds of a standstill that each cause took. The cause `starts` lasts until processes have started and
+    connected. The cause `patience` lasts until the coordinator has given up a lost node or decided how to continue. The
+    cause `cool_down` lasts until a failed node is readmitted. The cause `coordinator` lasts until a coordinator runs
+    again. The cause `formation` lasts until a generation of workers has formed. The cause `first_step` lasts from the
+    last event to the next training step.
     """
     seconds_by_cause: dict[str, float] = {}
-    at = standstill.began
+    cause_began_at = standstill.began
     for event in sorted(events, key=lambda event: event.at):
-        cause = _CAUSES.get(type(event))
-        if cause is not None and at <= event.at <= standstill.ended:
-            seconds_by_cause[cause] = seconds_by_cause.get(cause, 0.0) + event.at - at
-            at = event.at
-    seconds_by_cause[FIRST_STEP] = standstill.ended - at
+        cause = _CAUSE_BY_EVENT_TYPE.get(type(event))
+        if cause is not None and cause_began_at <= event.at <= standstill.ended:
+            seconds_by_cause[cause] = seconds_by_cause.get(cause, 0.0) + event.at - cause_began_at
+            cause_began_at = event.at
+    seconds_by_cause[FIRST_STEP_CAUSE] = standstill.ended - cause_began_at
     return {cause: round(seconds, 1) for cause, seconds in seconds_by_cause.items() if seconds >= 0.05}
 
 
 def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
-    """The report's fields about stalls: the longest stall with its causes, and the longest stall after the
-    last fault.
+    """The fields of a hunt's report about standstills: the longest standstill with its causes, and the longest
+    standstill after the last fault.
     """
-    stalls = list(standstills)
-    longest = max(stalls, key=lambda standstill: standstill.seconds, default=Standstill(0.0, 0.0))
+    stall_list = list(standstills)
+    longest_stall = max(stall_list, key=lambda standstill: standstill.duration_seconds, default=Standstill(0.0, 0.0))
     return {
-        "longest_stall_seconds": round(longest.seconds, 1),
-        "longest_stall_parts": stall_causes(longest, events) if stalls else {},
+        "longest_stall_seconds": round(longest_stall.duration_seconds, 1),
+        "longest_stall_parts": stall_causes(longest_stall, events) if stall_list else {},
         "longest_stall_after_faults_seconds": round(
-            max((standstill.after(faults_ended) for standstill in stalls), default=0.0), 1
+            max((standstill.seconds_after(faults_ended) for standstill in stall_list), default=0.0), 1
         ),
     }

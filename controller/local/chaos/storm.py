@@ -1,4 +1,4 @@
-"""Apply the planned faults of a hunt to the running processes, links, volume and cloud."""
+"""Apply the planned faults of a hunt to the running processes, network links, shared volume and embedded cloud."""
 
 from __future__ import annotations
 
@@ -14,40 +14,52 @@ from functools import partial
 from typing import Protocol
 
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.plan import Cut, Fault, Freeze, Kill, Slow, Stall, Throttle, Victim
-from dyntrain.controller.local.disturbance import Disorder, Disturbance
+from dyntrain.controller.local.chaos.plan import (
+    Fault,
+    LinkCut,
+    LinkSlowdown,
+    ProcessFreeze,
+    ProcessKill,
+    ServiceThrottle,
+    Victim,
+    VolumeStall,
+)
+from dyntrain.controller.local.disturbance import Disturbance, DisturbanceRates
 
-DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
+HUNT_DISTURBANCE = DisturbanceRates(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
 
 Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
 
 class Links(Protocol):
-    """The machines' network links, by host. Each call returns whether it had an effect: the host may be gone."""
+    """The network links of the hosts on which machines run. Each method returns whether it changed a link; a host that
+    no longer exists has no link.
+    """
 
     @property
     def hosts(self) -> list[str]: ...
 
-    def cut(self, host: str) -> bool: ...
+    def cut(self, host: str) -> bool: ...  # let the host's link lose all packets
 
-    def mend(self, host: str) -> bool: ...
+    def mend(self, host: str) -> bool: ...  # let the host's cut link carry packets again
 
-    def slow(self, host: str, megabits: float) -> bool: ...
+    def slow(self, host: str, megabits: float) -> bool: ...  # limit the host's link, in megabits a second
 
-    def speed_up(self, host: str) -> bool: ...
+    def speed_up(self, host: str) -> bool: ...  # end the limit of the host's link
 
 
 class Volume(Protocol):
     """The volume that all machines share."""
 
-    def hang(self, seconds: float) -> bool: ...
+    def hang(self, seconds: float) -> bool: ...  # make writers wait
 
-    def resume(self) -> bool: ...
+    def resume(self) -> bool: ...  # let waiting writers continue
 
 
-class Storm:
-    """Apply faults to the descendants of this process, to the links of `network` and to the `volume`, if given.
-    `counts` has the number of faults by kind. A fault without a victim does not count.
+class FaultInjector:
+    """Apply faults to the descendants of this process. With `network`, faults also hit network links, and with
+    `volume`, faults also hit the shared volume. `counts` has the number of faults of each kind. A fault that found
+    nothing to hit is not counted.
     """
 
     def __init__(
@@ -67,55 +79,57 @@ class Storm:
     def counts(self) -> Counter[str]:
         return self._counts + self._disturbance.counts
 
-    def run(self, planned: Sequence[Fault], duration: float) -> None:
-        """Apply the faults for `duration` seconds, then return. Meanwhile the cloud also loses, doubles and delays
-        events. `end` removes all faults.
+    def run(self, planned_faults: Sequence[Fault], duration: float) -> None:
+        """Apply the planned faults for `duration` seconds, then return. During this time, the embedded cloud also
+        loses, doubles and delays events. The caller must then call `end`, which ends all faults that still last.
         """
-        self._disturbance.set(DISORDER)
-        began, number = time.monotonic(), itertools.count()
-        due: list[tuple[float, int, Callable[[], Undo | None]]] = [
-            (fault.at, next(number), partial(self._apply, fault)) for fault in planned
+        self._disturbance.set(HUNT_DISTURBANCE)
+        began_at, entry_numbers = time.monotonic(), itertools.count()
+        due_actions: list[tuple[float, int, Callable[[], Undo | None]]] = [
+            (fault.at, next(entry_numbers), partial(self._apply_fault, fault)) for fault in planned_faults
         ]
-        heapq.heapify(due)
-        while due and due[0][0] < duration:
-            at, _, act = heapq.heappop(due)
-            time.sleep(max(0.0, began + at - time.monotonic()))
-            if pending_undo := act():
-                seconds, undo = pending_undo
-                heapq.heappush(due, (time.monotonic() - began + seconds, next(number), undo))
-        time.sleep(max(0.0, began + duration - time.monotonic()))
+        heapq.heapify(due_actions)
+        while due_actions and due_actions[0][0] < duration:
+            due_seconds, _, action = heapq.heappop(due_actions)
+            time.sleep(max(0.0, began_at + due_seconds - time.monotonic()))
+            if pending_undo := action():
+                undo_delay_seconds, undo = pending_undo
+                heapq.heappush(
+                    due_actions, (time.monotonic() - began_at + undo_delay_seconds, next(entry_numbers), undo)
+                )
+        time.sleep(max(0.0, began_at + duration - time.monotonic()))
 
     def end(self) -> None:
-        """End all faults. Safe to call twice."""
-        self._disturbance.set(Disorder())
+        """End all faults that still last. Safe to call twice."""
+        self._disturbance.set(DisturbanceRates())
         for pid in sorted(self._frozen_pids):
-            self._thaw(pid)
+            self._thaw_process(pid)
         for host in sorted(self._cut_hosts):
-            self._mend(host)
+            self._mend_link(host)
         for host in sorted(self._slow_hosts):
-            self._speed_up(host)
+            self._speed_up_link(host)
         self._resume_volume()
 
-    def _apply(self, fault: Fault) -> Undo | None:
+    def _apply_fault(self, fault: Fault) -> Undo | None:
         match fault:
-            case Kill():
-                self._signal(fault.victim, fault.pick, signal.SIGKILL, "killed")
+            case ProcessKill():
+                self._signal_process(fault.victim, fault.pick, signal.SIGKILL, "killed")
                 return None
-            case Freeze():
-                pid = self._signal(fault.victim, fault.pick, signal.SIGSTOP, "frozen")
-                return None if pid is None else (fault.seconds, partial(self._thaw, pid))
-            case Throttle():
+            case ProcessFreeze():
+                pid = self._signal_process(fault.victim, fault.pick, signal.SIGSTOP, "frozen")
+                return None if pid is None else (fault.seconds, partial(self._thaw_process, pid))
+            case ServiceThrottle():
                 self._print_line(
                     f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s"
                 )
-                self._disturbance.set(replace(DISORDER, throttled={fault.service: fault.fraction}))
-                return fault.seconds, partial(self._disturbance.set, DISORDER)
-            case Cut():
+                self._disturbance.set(replace(HUNT_DISTURBANCE, throttled={fault.service: fault.fraction}))
+                return fault.seconds, partial(self._disturbance.set, HUNT_DISTURBANCE)
+            case LinkCut():
                 host = self._disturb_link(
                     fault.pick, self._cut_hosts, lambda links, host: links.cut(host), "link cut", "is cut off"
                 )
-                return None if host is None else (fault.seconds, partial(self._mend, host))
-            case Slow():
+                return None if host is None else (fault.seconds, partial(self._mend_link, host))
+            case LinkSlowdown():
                 megabits = fault.megabits
                 host = self._disturb_link(
                     fault.pick,
@@ -124,8 +138,8 @@ class Storm:
                     "link slowed",
                     f"has a link of {megabits:g} Mb/s",
                 )
-                return None if host is None else (fault.seconds, partial(self._speed_up, host))
-            case Stall():
+                return None if host is None else (fault.seconds, partial(self._speed_up_link, host))
+            case VolumeStall():
                 if self._volume is None or not self._volume.hang(fault.seconds):
                     return None
                 self._counts["volume stalled"] += 1
@@ -137,36 +151,38 @@ class Storm:
             self._print_line("the volume accepts writes again")
 
     def _disturb_link(
-        self, pick: float, disturbed: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
+        self, pick: float, disturbed_hosts: set[str], disturb: Callable[[Links, str], bool], kind: str, sentence: str
     ) -> str | None:
-        """Disturb a host whose link is not in `disturbed` yet; return the host, or None without an effect."""
-        candidates = [] if self._network is None else sorted(set(self._network.hosts) - disturbed)
+        """Disturb the link of a host that is not in `disturbed_hosts` yet. Returns the host, or None if no link was
+        disturbed.
+        """
+        candidate_hosts = [] if self._network is None else sorted(set(self._network.hosts) - disturbed_hosts)
         if (
             self._network is None
-            or not candidates
-            or not act(self._network, host := candidates[int(pick * len(candidates))])
+            or not candidate_hosts
+            or not disturb(self._network, host := candidate_hosts[int(pick * len(candidate_hosts))])
         ):
             return None
-        disturbed.add(host)
+        disturbed_hosts.add(host)
         self._counts[kind] += 1
         self._print_line(f"fault: {host} {sentence}")
         return host
 
-    def _speed_up(self, host: str) -> None:
+    def _speed_up_link(self, host: str) -> None:
         self._slow_hosts.discard(host)
         if self._network is not None and self._network.speed_up(host):
             self._print_line(f"the link of {host} is fast again")
 
-    def _mend(self, host: str) -> None:
+    def _mend_link(self, host: str) -> None:
         self._cut_hosts.discard(host)
         if self._network is not None and self._network.mend(host):
             self._print_line(f"{host} is connected again")
 
-    def _signal(self, victim: Victim, pick: float, signal_number: signal.Signals, effect: str) -> int | None:
-        candidates = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen_pids]
-        if not candidates:
+    def _signal_process(self, victim: Victim, pick: float, signal_number: signal.Signals, effect: str) -> int | None:
+        candidate_pids = [pid for pid in census.victim_processes(os.getpid())[victim] if pid not in self._frozen_pids]
+        if not candidate_pids:
             return None
-        pid = candidates[int(pick * len(candidates))]
+        pid = candidate_pids[int(pick * len(candidate_pids))]
         try:
             os.kill(pid, signal_number)
         except ProcessLookupError:
@@ -177,8 +193,8 @@ class Storm:
         self._print_line(f"fault: {victim} process {pid} {effect}")
         return pid
 
-    def _thaw(self, pid: int) -> None:
+    def _thaw_process(self, pid: int) -> None:
         self._frozen_pids.discard(pid)
-        if any(pid in pids for pids in census.processes(os.getpid()).values()):
+        if any(pid in pids for pids in census.victim_processes(os.getpid()).values()):
             os.kill(pid, signal.SIGCONT)
             self._print_line(f"process {pid} continues")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyntrain.controller.local.chaos.people import Wishes
+from dyntrain.controller.local.chaos.people import UserRequests
 from dyntrain.training.events import CoolingDown, Event, Readmitted
 
 GOOD_ACCURACY = 0.9
@@ -15,111 +15,110 @@ FINAL_TAGS = ("", "REMOVED", "PREPARE_FAILED")  # allowed status tags of a termi
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The observed state. `states` and `tags`: the EC2 state and the status tag of each instance ("" without a tag).
-    `grouped`: the lifecycle state of each group member. `nodes`: the controller's status and reason for each node.
-    """
+    """The observed state of the cluster and its job."""
 
-    states: Mapping[str, str]
-    tags: Mapping[str, str]
-    base: frozenset[str]
-    grouped: Mapping[str, str]
-    capacity: int
-    nodes: Mapping[str, tuple[str, str]]
-    job: str
+    states: Mapping[str, str]  # the EC2 state of each instance
+    tags: Mapping[str, str]  # the status tag of each instance, or ""
+    base: frozenset[str]  # the instances that are base nodes
+    grouped: Mapping[str, str]  # the lifecycle state of each member of the group
+    capacity: int  # the group's desired capacity
+    nodes: Mapping[str, tuple[str, str]]  # the controller's status of each node, and its reason
+    job: str  # the job's state, or "" if the job does not report
 
-    def status(self, instance: str) -> str:
+    def status_text(self, instance: str) -> str:
         return " ".join(self.nodes.get(instance, ("unknown to the controller",)))
 
 
 @dataclass
 class Verdict:
-    """The differences between state and requests. `stuck`: one sentence for each difference. `unwanted`: instances that
-    nobody wants and that are not terminated.
-    """
+    """The differences between the cluster's observed state and the users' requests."""
 
-    stuck: list[str] = field(default_factory=list)
-    unwanted: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)  # one sentence for each difference
+    unwanted: list[str] = field(default_factory=list)  # unwanted instances that are not terminated
 
     @property
     def clean(self) -> bool:
         return not self.stuck and not self.unwanted
 
 
-def judge(observed: ClusterState, wishes: Wishes) -> Verdict:
+def judge_state(observed: ClusterState, wishes: UserRequests) -> Verdict:
     verdict = Verdict()
     if observed.job != "running":
         verdict.stuck.append(f"the job is {observed.job or 'silent: it does not report'}")
     if observed.capacity != wishes.capacity:
         verdict.stuck.append(f"the group's desired capacity is {observed.capacity}, users requested {wishes.capacity}")
     if len(observed.grouped) != wishes.capacity:
-        names = _listed_members(observed.grouped)
+        listed_members = _listed_members(observed.grouped)
         verdict.stuck.append(
-            f"the group has {len(observed.grouped)} instances ({names}), users requested {wishes.capacity}"
+            f"the group has {len(observed.grouped)} instances ({listed_members}), users requested {wishes.capacity}"
         )
     for instance in sorted(observed.states):
         if instance in observed.base or instance in observed.grouped or wishes.by_hand.get(instance):
-            _check_wanted(instance, observed, wishes, verdict)
+            _check_wanted_instance(instance, observed, wishes, verdict)
         else:
-            _check_unwanted(instance, observed, verdict)
+            _check_unwanted_instance(instance, observed, verdict)
     return verdict
 
 
-def _check_wanted(instance: str, observed: ClusterState, wishes: Wishes, verdict: Verdict) -> None:
-    state = observed.states[instance]
-    if state != "running":
+def _check_wanted_instance(instance: str, observed: ClusterState, wishes: UserRequests, verdict: Verdict) -> None:
+    ec2_state = observed.states[instance]
+    if ec2_state != "running":
         if instance not in wishes.once_untagged:  # an untagged instance may be terminated before users tag it again
-            verdict.stuck.append(f"{instance} is wanted, but it is {state}")
+            verdict.stuck.append(f"{instance} is wanted, but it is {ec2_state}")
         return
     if observed.nodes.get(instance, ("", ""))[0] != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status(instance)}")
+        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status_text(instance)}")
     elif instance not in observed.base and observed.tags.get(instance) != "ADDED":  # base nodes carry no status tag
         verdict.stuck.append(f"{instance} is ADDED, but its tag says {observed.tags.get(instance) or 'nothing'}")
     if instance in observed.grouped and observed.grouped[instance] != "InService":
         verdict.stuck.append(f"{instance} is {observed.grouped[instance]} in its group")
 
 
-def _check_unwanted(instance: str, observed: ClusterState, verdict: Verdict) -> None:
+def _check_unwanted_instance(instance: str, observed: ClusterState, verdict: Verdict) -> None:
     if observed.states[instance] != "terminated":
         verdict.unwanted.append(instance)
         verdict.stuck.append(
-            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status(instance)}"
+            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status_text(instance)}"
         )
     elif observed.tags.get(instance, "") not in FINAL_TAGS:
         verdict.stuck.append(f"{instance} is terminated, but its tag says {observed.tags[instance]}")
 
 
-def _listed_members(phases: Mapping[str, str]) -> str:
-    return ", ".join(f"{instance} {phase}" for instance, phase in sorted(phases.items())) or "none"
+def _listed_members(lifecycle_states: Mapping[str, str]) -> str:
+    return (
+        ", ".join(f"{instance} {lifecycle_state}" for instance, lifecycle_state in sorted(lifecycle_states.items()))
+        or "none"
+    )
 
 
-def last_cool_down(events: Iterable[Event]) -> float:
+def last_cool_down_end(events: Iterable[Event]) -> float:
     """The time at which the last cool-down in the job's events ends; 0.0 if all nodes were readmitted."""
-    ends: dict[str, float] = {}
+    cool_down_ends: dict[str, float] = {}
     for event in events:
         if isinstance(event, CoolingDown):
-            ends[event.instance] = event.at + event.seconds
+            cool_down_ends[event.instance] = event.at + event.seconds
         elif isinstance(event, Readmitted):
-            ends.pop(event.instance, None)
-    return max(ends.values(), default=0.0)
+            cool_down_ends.pop(event.instance, None)
+    return max(cool_down_ends.values(), default=0.0)
 
 
-def report(
+def build_hunt_report(
     seed: int,
-    seconds: float,
+    hunt_seconds: float,
     faults: Mapping[str, int],
-    changes: int,
+    change_count: int,
     verdict: Verdict,
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The hunt's report. `job` has samples_lost, samples_doubled, final_accuracy and the keys of
-    `standstill.stall_report`.
+    """Build the report of a fault-injection hunt. `job` has the keys samples_lost, samples_doubled and final_accuracy,
+    and the keys of `standstill.stall_report`.
     """
     return {
         "seed": seed,
-        "seconds": round(seconds, 1),
+        "seconds": round(hunt_seconds, 1),
         "faults": dict(sorted(faults.items())),
-        "changes": changes,
+        "changes": change_count,
         "samples_lost": job["samples_lost"],
         "samples_doubled": job["samples_doubled"],
         "stuck": verdict.stuck,
@@ -129,13 +128,17 @@ def report(
     }
 
 
-def problems(contents: Mapping[str, Any]) -> list[str]:
-    """The problems in the written report, one line each; a clean run has none."""
-    lines = [f"stuck: {line}" for line in contents["stuck"]] + [f"left over: {line}" for line in contents["orphans"]]
-    if contents["samples_lost"] is None:
-        lines.append("the job has no ledger, so its samples cannot be audited")
-    elif contents["samples_lost"] or contents["samples_doubled"]:
-        lines.append(f"{contents['samples_lost']} samples lost, {contents['samples_doubled']} doubled")
-    if contents["final_accuracy"] is None or contents["final_accuracy"] < GOOD_ACCURACY:
-        lines.append(f"the accuracy is {contents['final_accuracy']}, below {GOOD_ACCURACY}")
-    return lines
+def report_problems(written_report: Mapping[str, Any]) -> list[str]:
+    """The problems in a hunt's report, one line for each problem; empty for a hunt without problems."""
+    problem_lines = [f"stuck: {line}" for line in written_report["stuck"]] + [
+        f"left over: {line}" for line in written_report["orphans"]
+    ]
+    if written_report["samples_lost"] is None:
+        problem_lines.append("the job has no ledger, so its samples cannot be audited")
+    elif written_report["samples_lost"] or written_report["samples_doubled"]:
+        problem_lines.append(
+            f"{written_report['samples_lost']} samples lost, {written_report['samples_doubled']} doubled"
+        )
+    if written_report["final_accuracy"] is None or written_report["final_accuracy"] < GOOD_ACCURACY:
+        problem_lines.append(f"the accuracy is {written_report['final_accuracy']}, below {GOOD_ACCURACY}")
+    return problem_lines

@@ -1,8 +1,8 @@
-"""A volume that hangs on command: a file system in a file, whose writers the kernel makes wait. A network file system
+"""A volume that hangs on request: a file system in a file, whose writers the kernel makes wait. A network file system
 with an unreachable server makes writers wait in the same way. The volume needs Linux, root, mkfs.ext4 and util-linux.
 
-The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). The kernel removes such a mount when
-the last process of a killed hunt ends.
+The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). When a hunt was killed, the kernel
+removes the mount as soon as the hunt's last process ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 
 VOLUME_BYTES = 8 << 30  # bytes at most; the sparse file takes only the used space
-COMMAND_SECONDS = 60.0
-NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"
+COMMAND_SECONDS = 60.0  # limit for a command such as mount
+NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"  # id of the process that has its own mount namespace
 # the prefix that runs a command in a new mount namespace
 UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private", "--")
 # The script prints a line when the file system is frozen. It thaws the file system after the time limit, or when its
@@ -36,16 +36,16 @@ class VolumeUnavailable(LocalCloudError):
 
 
 def in_a_mount_namespace(arguments: Sequence[str]) -> None:
-    """Restart this program in its own mount namespace, under the same process id. Does nothing if the program has one
-    already, or without `unshare`.
+    """Restart this program in its own mount namespace, under the same process id. Does nothing if the program already
+    has its own mount namespace, or if the program `unshare` is not installed.
     """
     if not _in_own_namespace() and shutil.which("unshare"):
-        note_inside()
+        note_own_namespace()
         os.execvp(UNSHARE_MOUNTS[0], [*UNSHARE_MOUNTS, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
 
 
-def note_inside() -> None:
-    """Record that this process has its own mount namespace, or will have one after the next exec."""
+def note_own_namespace() -> None:
+    """Record that this process has its own mount namespace, or will have its own after its next exec."""
     os.environ[NAMESPACE_VARIABLE] = str(os.getpid())
 
 
@@ -54,27 +54,27 @@ def _in_own_namespace() -> bool:
 
 
 class HangingVolume:
-    """A volume at the folder `mount`, which need not exist. `close` unmounts the volume."""
+    """A volume that is mounted at the folder `mount`, which need not exist. `close` unmounts the volume."""
 
     def __init__(self, mount: Path) -> None:
         self._mount, self._image = mount, mount.with_suffix(".image")
         self._freezer: subprocess.Popen[bytes] | None = None
 
-    def make(self) -> None:
+    def create_and_mount(self) -> None:
         """Create and mount the volume. Raises VolumeUnavailable."""
         if not _in_own_namespace():
             raise VolumeUnavailable(
                 "a volume that hangs needs a mount namespace of its own, from the program unshare (package util-linux)"
             )
         self._mount.mkdir(parents=True, exist_ok=True)
-        with self._image.open("wb") as image:
-            image.truncate(VOLUME_BYTES)
+        with self._image.open("wb") as image_file:
+            image_file.truncate(VOLUME_BYTES)
         _run_command("mkfs.ext4", "-q", str(self._image))
         _run_command("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
-        """Make writers wait, for at most `seconds`. Returns False if writers already wait, or if the freeze fails.
-        Reading still works.
+        """Make writers of the volume wait, for at most `seconds`, while reading still works. Returns False if writers
+        already wait, or if the file system cannot be frozen.
         """
         if self._freezer is not None and self._freezer.poll() is None:
             return False
@@ -88,14 +88,14 @@ class HangingVolume:
             start_new_session=True,  # Ctrl-C must not end the script between freeze and thaw
         )
         assert self._freezer.stdout is not None
-        readable, _, _ = select.select([self._freezer.stdout], [], [], COMMAND_SECONDS)
-        if readable and self._freezer.stdout.readline():
+        readable_files, _, _ = select.select([self._freezer.stdout], [], [], COMMAND_SECONDS)
+        if readable_files and self._freezer.stdout.readline():
             return True
         self.resume()
         return False
 
     def resume(self) -> bool:
-        """Let writers continue. Returns whether the volume was hanging."""
+        """Let writers of the volume continue. Returns whether the volume was hanging."""
         if self._freezer is None:
             return False
         assert self._freezer.stdin is not None
@@ -108,18 +108,18 @@ class HangingVolume:
         return True
 
     def close(self, keep: bool = False) -> None:
-        """Unmount the volume. With `keep`, copy its content into the folder."""
+        """Unmount the volume. With `keep`, copy the volume's content into the folder where it was mounted."""
         self.resume()
-        copied = self._mount.with_suffix(".kept")
+        copy_folder = self._mount.with_suffix(".kept")
         if keep:
             # files may vanish while they are copied
-            subprocess.run(["cp", "-a", str(self._mount), str(copied)], check=False, capture_output=True)
+            subprocess.run(["cp", "-a", str(self._mount), str(copy_folder)], check=False, capture_output=True)
         subprocess.run(
             ["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=COMMAND_SECONDS
         )
-        if copied.exists():
+        if copy_folder.exists():
             shutil.rmtree(self._mount, ignore_errors=True)
-            copied.rename(self._mount)
+            copy_folder.rename(self._mount)
         self._image.unlink(missing_ok=True)
 
 
@@ -131,5 +131,5 @@ def _run_command(*command: str) -> None:
             f"the program {command[0]} is missing; install the packages e2fsprogs and mount"
         ) from error
     except subprocess.SubprocessError as error:
-        output = getattr(error, "stderr", "") or str(error)
-        raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(output).split())}") from error
+        error_output = getattr(error, "stderr", "") or str(error)
+        raise VolumeUnavailable(f"`{' '.join(command)}` failed: {' '.join(str(error_output).split())}") from error

@@ -1,5 +1,5 @@
-"""Auto Scaling calls that the cloud answers without moto. moto lacks some calls, and ignores lifecycle hooks when it
-terminates an instance.
+"""Auto Scaling calls that the embedded cloud answers itself, without moto. moto lacks some of these calls, and ignores
+lifecycle hooks when it terminates an instance.
 """
 
 from __future__ import annotations
@@ -7,29 +7,33 @@ from __future__ import annotations
 import time
 import uuid
 
-from dyntrain.controller.local.calls import Answer, Call, auto_scaling_answer
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall, auto_scaling_answer
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.errors import ApiError
 from dyntrain.controller.local.events import timestamp
 
 
-def own_action(groups: Groups, call: Call) -> Answer | None:
-    """The cloud's own answer to a call, or None when moto should answer. Raises ApiError."""
+def answer_own_action(groups: Groups, call: ApiCall) -> ApiAnswer | None:
+    """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
+    refused call.
+    """
     if call.service != "autoscaling":
         return None
     if call.action == "CompleteLifecycleAction":
-        return _complete(groups, call)
+        return _answer_complete_action(groups, call)
     if call.action == "RecordLifecycleActionHeartbeat":
-        groups.heartbeat(
-            _required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName"), *_token_or_instance(call)
+        groups.extend_action(
+            _required_parameter(call, "AutoScalingGroupName"),
+            _required_parameter(call, "LifecycleHookName"),
+            *_token_or_instance(call),
         )
         return auto_scaling_answer(call.action)
     if call.action == "TerminateInstanceInAutoScalingGroup":
-        return _terminate(groups, call)
+        return _answer_terminate_instance(groups, call)
     return None
 
 
-def _required(call: Call, name: str) -> str:
+def _required_parameter(call: ApiCall, name: str) -> str:
     value = call.form.get(name)
     if not value:
         raise ApiError(
@@ -40,28 +44,28 @@ def _required(call: Call, name: str) -> str:
     return value
 
 
-def _token_or_instance(call: Call) -> tuple[str | None, str | None]:
+def _token_or_instance(call: ApiCall) -> tuple[str | None, str | None]:
     token, instance_id = call.form.get("LifecycleActionToken"), call.form.get("InstanceId")
     if token is None and instance_id is None:
         raise ApiError("ValidationError", "Either InstanceId or LifecycleActionToken must be specified")
     return token, instance_id
 
 
-def _complete(groups: Groups, call: Call) -> Answer:
-    group, hook = _required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName")
-    result = _required(call, "LifecycleActionResult")
+def _answer_complete_action(groups: Groups, call: ApiCall) -> ApiAnswer:
+    group, hook = _required_parameter(call, "AutoScalingGroupName"), _required_parameter(call, "LifecycleHookName")
+    result = _required_parameter(call, "LifecycleActionResult")
     if result not in ("CONTINUE", "ABANDON"):
         raise ApiError("ValidationError", f"Invalid lifecycle action result {result}")
-    groups.complete(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_token_or_instance(call))
+    groups.complete_action(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_token_or_instance(call))
     return auto_scaling_answer(call.action)
 
 
-def _terminate(groups: Groups, call: Call) -> Answer:
-    instance_id = _required(call, "InstanceId")
-    decrement = _required(call, "ShouldDecrementDesiredCapacity").lower() == "true"
-    group = groups.terminate(instance_id, decrement=decrement)
+def _answer_terminate_instance(groups: Groups, call: ApiCall) -> ApiAnswer:
+    instance_id = _required_parameter(call, "InstanceId")
+    decrement_capacity = _required_parameter(call, "ShouldDecrementDesiredCapacity").lower() == "true"
+    group = groups.terminate_member(instance_id, decrement_capacity=decrement_capacity)
     now = timestamp(time.time())
-    activity = {
+    activity_fields = {
         "ActivityId": str(uuid.uuid4()),
         "AutoScalingGroupName": group,
         "Description": f"Terminating EC2 instance: {instance_id}",
@@ -70,4 +74,4 @@ def _terminate(groups: Groups, call: Call) -> Answer:
         "StatusCode": "InProgress",
         "Progress": "0",
     }
-    return auto_scaling_answer(call.action, activity, "Activity")
+    return auto_scaling_answer(call.action, activity_fields, "Activity")

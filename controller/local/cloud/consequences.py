@@ -1,4 +1,6 @@
-"""Apply the effects of calls that moto has answered: machines boot and shut down, groups act, events are published."""
+"""Apply the effects of API calls that moto has answered: machines boot and shut down, Auto Scaling groups act, events
+are published.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ from typing import Any
 
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
 from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
-from dyntrain.controller.local.events import Origin
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.events import EventOrigin
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.options import Options
 
-TABLE_WRITES = frozenset(
+TABLE_WRITE_ACTIONS = frozenset(
     {
         "PutItem",
         "UpdateItem",
@@ -36,11 +38,13 @@ TABLE_WRITES = frozenset(
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The state before a call. `form`: changed parameters for moto, or None for unchanged parameters."""
+class StateBeforeCall:
+    """The state before an API call. `form` has the parameters that moto gets in place of the call's own parameters, or
+    is None if moto gets the unchanged call.
+    """
 
-    tags: Snapshot
-    form: dict[str, str] | None = None
+    tags: Snapshot  # the instances' tags before the call
+    form: dict[str, str] | None = None  # parameters that moto gets in place of the call's own
     group_members: tuple[str, ...] = ()
 
 
@@ -48,12 +52,12 @@ class Consequences:
     def __init__(
         self,
         account: Account,
-        bus: Bus,
+        bus: EventBus,
         instances: Instances,
         groups: Groups,
         options: Options,
         on_table_write: Callable[[], None],
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._bus = bus
@@ -64,106 +68,113 @@ class Consequences:
         self._past = past
         self._tags = TagWatch(account, bus)
 
-    def before(self, call: Call) -> Prepared:
+    def prepare_call(self, call: ApiCall) -> StateBeforeCall:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
-            tags = self._tags.snapshot(call.values("ResourceId"))
+            tags = self._tags.tags_snapshot(call.list_values("ResourceId"))
             for instance_id in tags:
-                self._past.before_tags_change(instance_id)
-            return Prepared(tags)
+                self._past.note_former_tags(instance_id)
+            return StateBeforeCall(tags)
         if call.service == "cloudformation" and call.action == "DeleteStack":
             prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
             # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
-            return Prepared({}, {**call.form, "DesiredCapacity": "0"})
+            return StateBeforeCall({}, {**call.form, "DesiredCapacity": "0"})
         if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
-            return Prepared({}, None, tuple(state.instance.id for state in group.instance_states))
-        return Prepared({})
+            return StateBeforeCall({}, None, tuple(state.instance.id for state in group.instance_states))
+        return StateBeforeCall({})
 
-    def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
-        """Apply the effects and return the answer. Called only when moto accepted the call."""
+    def apply_consequences(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
+        """Apply the effects of a call that moto accepted, and return the call's answer."""
         if call.service == "ec2":
-            return self._ec2(call, prepared, answer)
+            return self._after_ec2_call(call, prepared, answer)
         if call.service == "autoscaling":
-            self._autoscaling(call, prepared)
+            self._after_autoscaling_call(call, prepared)
         elif call.service == "cloudformation" and call.action == "CreateStack":
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
-            self._groups.reconcile()
-        elif call.service == "dynamodb" and call.action in TABLE_WRITES:
+            self._groups.reconcile_groups()
+        elif call.service == "dynamodb" and call.action in TABLE_WRITE_ACTIONS:
             self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
-            self._put_events(call, answer)
+            self._publish_put_events(call, answer)
         return answer
 
-    def _ec2(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+    def _after_ec2_call(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         if call.action == "RunInstances":
             return self._run_instances(answer)
         if call.action in ("CreateTags", "DeleteTags"):
-            self._tags.emit(prepared.tags)
+            self._tags.publish_changes(prepared.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
             self._instances.on_profile_replaced(call.form["AssociationId"])
         elif call.action == "TerminateInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_terminate(instance_id)
-            self._groups.reconcile()
+            self._groups.reconcile_groups()
         elif call.action == "StopInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_stop(instance_id)
         elif call.action == "StartInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_start(instance_id)
         elif call.action == "RebootInstances":
-            for instance_id in call.values("InstanceId"):
+            for instance_id in call.list_values("InstanceId"):
                 self._instances.on_reboot(instance_id)
         return answer
 
-    def _run_instances(self, answer: Answer) -> Answer:
-        """Correct moto's answer to match later describe calls: new instances are pending, and have the cloud's
-        addresses.
+    def _run_instances(self, answer: ApiAnswer) -> ApiAnswer:
+        """Correct moto's answer to RunInstances so that it agrees with later describe calls: new instances are pending,
+        and have addresses of the embedded cloud.
         """
-        text = answer.body.decode()
-        ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
-        for instance_id in dict.fromkeys(ids):
+        xml_text = answer.body.decode()
+        instance_ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", xml_text)
+        for instance_id in dict.fromkeys(instance_ids):
             moto_instance: Any = self._account.ec2.get_instance(instance_id)
-            old_address, old_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
+            former_address, former_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
             self._instances.on_launch(instance_id)
-            text = text.replace(f">{old_address}<", f">{moto_instance.private_ip}<").replace(
-                f">{old_host_name}<", f">{moto_instance.private_dns_name}<"
+            xml_text = xml_text.replace(f">{former_address}<", f">{moto_instance.private_ip}<").replace(
+                f">{former_host_name}<", f">{moto_instance.private_dns_name}<"
             )
             if self._options.launch_tags_emit:
-                self._tags.emit({instance_id: {}})
-        text = re.sub(
-            r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", text
+                self._tags.publish_changes({instance_id: {}})
+        xml_text = re.sub(
+            r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", xml_text
         )
-        return replace(answer, body=text.encode())
+        return replace(answer, body=xml_text.encode())
 
-    def _autoscaling(self, call: Call, prepared: Prepared) -> None:
+    def _after_autoscaling_call(self, call: ApiCall, prepared: StateBeforeCall) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
-            desired = call.number("DesiredCapacity")
-            group.desired_capacity = group.min_size if desired is None else desired
+            desired_capacity = call.integer_parameter("DesiredCapacity")
+            group.desired_capacity = group.min_size if desired_capacity is None else desired_capacity
         if call.action == "PutLifecycleHook":
             self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
         if prepared.group_members:
-            self._groups.end_all(list(prepared.group_members))
+            self._groups.terminate_deleted_members(list(prepared.group_members))
         if not call.action.startswith("Describe"):
-            self._groups.reconcile()
+            self._groups.reconcile_groups()
 
-    def _put_events(self, call: Call, answer: Answer) -> None:
-        """Publish each entry that moto accepted, with the event id from moto's answer."""
-        results = json.loads(answer.body)["Entries"]
-        for entry, result in zip(call.document["Entries"], results, strict=True):
-            if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":
-                origin = Origin(
+    def _publish_put_events(self, call: ApiCall, answer: ApiAnswer) -> None:
+        """Publish each entry of PutEvents that moto accepted, with the event id from moto's answer."""
+        accepted_entries = json.loads(answer.body)["Entries"]
+        for requested_entry, accepted_entry in zip(call.document["Entries"], accepted_entries, strict=True):
+            if (
+                "EventId" in accepted_entry
+                and requested_entry.get("EventBusName", "default").rpartition("/")[2] == "default"
+            ):
+                origin = EventOrigin(
                     self._account.number,
                     self._account.region,
-                    float(entry.get("Time") or time.time()),
-                    result["EventId"],
+                    float(requested_entry.get("Time") or time.time()),
+                    accepted_entry["EventId"],
                 )
-                detail = json.loads(entry["Detail"])
+                detail = json.loads(requested_entry["Detail"])
                 self._bus.publish(
-                    events.envelope(
-                        origin, entry["Source"], entry["DetailType"], list(entry.get("Resources", [])), detail
+                    events.event_envelope(
+                        origin,
+                        requested_entry["Source"],
+                        requested_entry["DetailType"],
+                        list(requested_entry.get("Resources", [])),
+                        detail,
                     )
                 )

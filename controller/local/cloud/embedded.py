@@ -1,8 +1,8 @@
-"""The embedded cloud: an emulated AWS API in one process and its children, for the real AWS CLI, the real handlers and
-the real nodes.
+"""The embedded cloud: an emulated AWS API, in one process and its child processes, for the real AWS CLI, the real
+handlers and the real nodes.
 
 `with Cloud() as cloud:` serves the API at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the
-block ends every process, closes every port and removes temporary files.
+`with` block ends every process, closes every port and removes temporary files.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud import stacks
 from dyntrain.controller.local.cloud.consequences import Consequences
-from dyntrain.controller.local.cloud.front import Front
+from dyntrain.controller.local.cloud.front import Endpoint
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
-from dyntrain.controller.local.cloud.past import Past
-from dyntrain.controller.local.cloud.references import add_public_images, resolve_references
+from dyntrain.controller.local.cloud.past import PastStates
+from dyntrain.controller.local.cloud.references import add_public_images, make_moto_resolve_references
 from dyntrain.controller.local.cloud.reservations import Reservations
-from dyntrain.controller.local.cloud.templates import use_fast_parser
+from dyntrain.controller.local.cloud.templates import make_moto_use_fast_parser
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ResourcesInvalid
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
-from dyntrain.controller.local.lambdas.packaged import INHERITED, packaged
+from dyntrain.controller.local.lambdas.packaged import INHERITED_VARIABLES, packaged_template
 from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
-from dyntrain.controller.local.lambdas.schedule import Schedule
-from dyntrain.controller.local.lambdas.stream import Stream
+from dyntrain.controller.local.lambdas.schedule import RuleSchedule
+from dyntrain.controller.local.lambdas.stream import TableStream
 from dyntrain.controller.local.listening import listen
 from dyntrain.controller.local.machines.identity import Signer
-from dyntrain.controller.local.machines.installation import checkout, unit_command
+from dyntrain.controller.local.machines.installation import repository_root, unit_command
 from dyntrain.controller.local.machines.namespaces import Namespaces
-from dyntrain.controller.local.machines.volumes import SHARED, VOLUME
+from dyntrain.controller.local.machines.volumes import SHARED_FOLDER, VOLUME_PLACEHOLDER
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
-DEFAULT_RESYNC = 60.0
-PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
+DEFAULT_RESYNC_SECONDS = 60.0  # period of the controller's resync in AWS
+PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"  # the Chalice app's folder in an installed wheel
 
 
 class _QuietHandler(MotoRequestHandler):
@@ -65,12 +65,13 @@ class _QuietHandler(MotoRequestHandler):
 
 
 class Cloud:
-    """An embedded cloud. `resync_seconds` replaces the period of rules that run every minute; longer periods are scaled
-    by the same factor.
+    """An embedded cloud. `resync_seconds` replaces the period of scheduled rules that run every minute, and all longer
+    periods of rules change in proportion.
 
-    `app_directory` holds the Chalice app and its `.chalice` folder; None means the checkout, or the app in the
-    installed wheel. Without `state_dir`, the files lie in a temporary folder that `stop` removes. `start` raises
-    PortInUse, AppNotLoaded, ResourcesInvalid or InstallationFailed, and then leaves nothing behind.
+    `app_directory` is the folder of the Chalice app and its `.chalice` folder. If `app_directory` is None, the cloud
+    takes the app in the repository, or in the installed wheel. Without `state_dir`, the cloud's files are in a
+    temporary folder that `stop` removes. `start` raises PortInUse, AppNotLoaded, ResourcesInvalid or
+    InstallationFailed, and then leaves no process, port or file behind.
     """
 
     def __init__(
@@ -78,15 +79,17 @@ class Cloud:
         port: int = 0,
         app: str = "app:app",
         state_dir: Path | None = None,
-        resync_seconds: float = DEFAULT_RESYNC,
+        resync_seconds: float = DEFAULT_RESYNC_SECONDS,
         app_directory: Path | None = None,
         options: Options | None = None,
     ) -> None:
-        unscaled = options if options is not None else Options()
-        self.options = replace(unscaled, schedule_scale=unscaled.schedule_scale * resync_seconds / DEFAULT_RESYNC)
+        unscaled_options = options if options is not None else Options()
+        self.options = replace(
+            unscaled_options, schedule_scale=unscaled_options.schedule_scale * resync_seconds / DEFAULT_RESYNC_SECONDS
+        )
         self._port = port
         self._app = app
-        self._app_directory = app_directory or checkout() or PACKAGED_APP
+        self._app_directory = app_directory or repository_root() or PACKAGED_APP
         self._requested_state_dir = state_dir
         self._session = boto3.Session(
             aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region
@@ -118,7 +121,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which any AWS client reaches this cloud."""
+        """Environment variables with which any AWS client calls this embedded cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "local",
@@ -127,25 +130,27 @@ class Cloud:
         }
 
     @property
-    def client_environment(self) -> dict[str, str]:
-        """The environment of this process with all AWS settings replaced by this cloud's, for a user's program."""
+    def program_environment(self) -> dict[str, str]:
+        """Environment variables for a user's program: this process's variables, but with the AWS settings of this
+        embedded cloud.
+        """
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
 
     def client(self, service: str) -> Any:
-        """A boto3 client of this cloud."""
+        """A boto3 client that calls this embedded cloud."""
         with self._session_lock:
             return self._session.client(service, endpoint_url=self.endpoint)  # type: ignore[call-overload]
 
     @property
     def identity_keys(self) -> str:
-        """The public key that verifies identity documents of this cloud's instances. AWS publishes a certificate for
-        each region instead.
+        """The public key that verifies identity documents of this embedded cloud's instances. In place of a key, AWS
+        publishes a certificate for each region.
         """
         return self.signer.public_key
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
-        """How often each (service, action) was called, counted at the endpoint."""
+        """How often clients called each (service, action) of the API."""
         return self.front.calls
 
     @property
@@ -162,20 +167,20 @@ class Cloud:
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
         """Interrupt a Spot instance: give notice now, and terminate the instance after `seconds`."""
-        self.instances.interrupt(instance_id, seconds)
+        self.instances.interrupt_spot(instance_id, seconds)
 
     # ---- start and stop
 
     def start(self) -> None:
         try:
-            self._start()
+            self._start_all()
         except BaseException:
             self.stop()
             raise
 
-    def _start(self) -> None:
+    def _start_all(self) -> None:
         self._make_state_dir()
-        self.trace = Trace(self.logs / "trace.jsonl")
+        self.trace = CloudTrace(self.logs / "trace.jsonl")
         self._clean_up.callback(self.trace.close)
         if self.network is not None:
             self._clean_up.callback(self.network.stop)
@@ -183,13 +188,13 @@ class Cloud:
         listener = listen(self._host, self._port)
         self._clean_up.callback(listener.close)
         self._port = listener.getsockname()[1]
-        self._assemble()
+        self._create_components()
         self.spawner.start()
         self._clean_up.callback(self.spawner.stop)
-        self._serve(listener)
+        self._serve_endpoint(listener)
         self._clean_up.callback(self.stream.stop)
         self._clean_up.callback(self.lambdas.stop)
-        self._deploy()
+        self._deploy_controller()
         self.bus.set_rules(self.rules)
         self.agenda.start()
         self._clean_up.callback(self.agenda.stop)
@@ -200,15 +205,15 @@ class Cloud:
         self.schedule.start(self.rules)
 
     def stop(self) -> None:
-        """Stop everything. Safe to call twice and after a failed start."""
+        """Stop the embedded cloud. Safe to call twice and after a failed start."""
         self._clean_up.close()
 
-    def _assemble(self) -> None:
+    def _create_components(self) -> None:
         if self.options.machines and self.options.machine_command is None and self.options.bare is None:
-            self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME))
+            self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME_PLACEHOLDER))
         options = self.options
-        use_fast_parser()
-        resolve_references()
+        make_moto_use_fast_parser()
+        make_moto_resolve_references()
         self.account = Account(options.region)
         add_public_images(self.account)
         self.signer = Signer()
@@ -225,8 +230,8 @@ class Cloud:
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
         self.disturbance = Disturbance(options.seed)
-        past = Past(self.account, options.seed, options.behind)
-        self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
+        past = PastStates(self.account, options.seed, options.behind)
+        self.bus = EventBus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
             self.account,
             self.agenda,
@@ -242,13 +247,13 @@ class Cloud:
             past,
         )
         self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past)
-        self.schedule = Schedule(self.account, self.agenda, self.bus, options)
-        self.stream = Stream(self.account, self.trace, self.lambdas, self.dead_letters, options)
+        self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
+        self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
         consequences = Consequences(
             self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past
         )
         self.reservations = Reservations()
-        self.front = Front(
+        self.front = Endpoint(
             self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past
         )
 
@@ -259,67 +264,69 @@ class Cloud:
         else:
             self.state_dir = self._requested_state_dir.absolute()
         self.logs = self.state_dir / "logs"
-        for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED):
+        for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED_FOLDER):
             directory.mkdir(parents=True, exist_ok=True)
 
-    def _serve(self, listener: socket.socket) -> None:
+    def _serve_endpoint(self, listener: socket.socket) -> None:
         server = make_server(
             self._host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
         )
         server.daemon_threads = True  # type: ignore[attr-defined]
         server.block_on_close = False  # type: ignore[attr-defined]
-        thread = threading.Thread(
+        server_thread = threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="endpoint", daemon=True
         )
-        thread.start()
+        server_thread.start()
 
-        def close() -> None:
+        def close_server() -> None:
             server.shutdown()
             server.server_close()
-            thread.join(10.0)
+            server_thread.join(10.0)
 
-        self._clean_up.callback(close)
+        self._clean_up.callback(close_server)
 
-    def _deploy(self) -> None:
+    def _deploy_controller(self) -> None:
         """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
         EventBridge.
         """
-        template, stage = packaged(self._app, self._app_directory), self.options.stage
-        name = f"dyntrain-{stage}"
+        template_text, stage = packaged_template(self._app, self._app_directory), self.options.stage
+        stack_name = f"dyntrain-{stage}"
         try:
             self.client("cloudformation").create_stack(
-                StackName=name,
-                TemplateBody=template,
+                StackName=stack_name,
+                TemplateBody=template_text,
                 Capabilities=["CAPABILITY_IAM"],
                 Parameters=[{"ParameterKey": "Stage", "ParameterValue": stage}],
             )
-            parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
-            parsed_functions = [parse_function(properties) for properties in stacks.functions(self.account, name)]
+            table_parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
+            parsed_functions = [
+                parse_function(properties) for properties in stacks.function_properties(self.account, stack_name)
+            ]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(
                 f"the controller's stack could not be created: {error!r}; see {self.trace.path}"
             ) from error
-        self.table = str(parameter["Value"])
+        self.table = str(table_parameter["Value"])
         self.rules = merged_rules(rules for _function, rules in parsed_functions)
         self.dead_letters.set_destinations(
             {function.name: function.destination for function, _rules in parsed_functions}
         )
         # in AWS, the stage's configuration has the public keys of the region
-        configuration = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
-        self.lambdas.start([function for function, _rules in parsed_functions], configuration)
+        stage_variables = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
+        self.lambdas.start([function for function, _rules in parsed_functions], stage_variables)
 
     def _handler_variables(self) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        path = [str(self._app_directory), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        inherited_variables = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+        python_path = [str(self._app_directory), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return (
-            inherited
+            inherited_variables
             | self.environment
             | {
                 "AWS_REGION": self.options.region,
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
                 "POWERTOOLS_TRACE_DISABLED": "true",
                 "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTHONPATH": os.pathsep.join(part for part in path if part),
+                "PYTHONPATH": os.pathsep.join(path_entry for path_entry in python_path if path_entry),
                 "PYTHONUNBUFFERED": "1",
             }
         )

@@ -1,8 +1,8 @@
-"""The cloud's endpoint: a WSGI application around moto's, with the behaviour that moto lacks.
+"""The embedded cloud's endpoint: a WSGI application around moto's application, with the AWS behaviour that moto lacks.
 
-For each call, the endpoint checks AWS's limits. Then the cloud or moto answers the call. Then the effects follow:
-instances boot, groups act, events are published. The account's lock is held meanwhile, except for calls to SQS, S3 and
-CloudWatch Logs, which may take long.
+For each API call, the endpoint checks AWS's limits, lets the embedded cloud or moto answer the call, and then applies
+the effects of the call: instances boot, groups act, events are published. Each call holds the account's lock, except
+calls to SQS, S3 and CloudWatch Logs, which may take long.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dyntrain.controller.local.account import Account
-from dyntrain.controller.local.calls import Answer, Call, encode_form, parse, refused
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall, encode_form, parse_call, refusal_answer
 from dyntrain.controller.local.cloud import limits
-from dyntrain.controller.local.cloud.actions import own_action
+from dyntrain.controller.local.cloud.actions import answer_own_action
 from dyntrain.controller.local.cloud.consequences import Consequences
 from dyntrain.controller.local.cloud.groups import Groups
-from dyntrain.controller.local.cloud.launches import Launches
-from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.launches import LaunchFeatures
+from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.reservations import Reservations
 from dyntrain.controller.local.cloud.table_calls import table_answer
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ApiError
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
 StartResponse = Callable[..., Any]
@@ -34,8 +34,8 @@ Environ = dict[str, Any]
 UNLOCKED_SERVICES = frozenset({"sqs", "s3", "logs"})
 
 
-class Front:
-    """The WSGI application. `calls` counts the received calls by (service, action)."""
+class Endpoint:
+    """The WSGI application. `calls` counts the received API calls by (service, action)."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Front:
         groups: Groups,
         reservations: Reservations,
         consequences: Consequences,
-        trace: Trace,
+        trace: CloudTrace,
         disturbance: Disturbance,
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._reservations = reservations
@@ -53,26 +53,28 @@ class Front:
         self._consequences = consequences
         self._trace = trace
         self._disturbance = disturbance
-        self._launches = Launches()
+        self._launches = LaunchFeatures()
         self._past = past
         self._moto = DomainDispatcherApplication(create_backend_app)
         self.calls: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(length) if length else b""
-        target = environ.get("HTTP_X_AMZ_TARGET", "")
-        call = parse(environ.get("HTTP_AUTHORIZATION", ""), target, environ.get("CONTENT_TYPE", ""), body)
+        body_length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(body_length) if body_length else b""
+        target_header = environ.get("HTTP_X_AMZ_TARGET", "")
+        call = parse_call(environ.get("HTTP_AUTHORIZATION", ""), target_header, environ.get("CONTENT_TYPE", ""), body)
         try:
-            answer = self._answer(call, environ, body)
+            answer = self._answer_call(call, environ, body)
         except ApiError as refusal:
-            answer = refused(call, refusal)
+            answer = refusal_answer(call, refusal)
         except NotImplementedError:
-            operation = f"{call.service}:{call.action}"
-            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {operation}", 400))
+            operation_name = f"{call.service}:{call.action}"
+            answer = refusal_answer(
+                call, ApiError("InvalidAction", f"the embedded cloud does not support {operation_name}", 400)
+            )
         except Exception:  # noqa: BLE001 - moto may raise anything; the client then gets AWS's internal error
             self._trace.write_error(traceback.format_exc())
-            answer = refused(
+            answer = refusal_answer(
                 call,
                 ApiError(
                     "InternalFailure",
@@ -84,35 +86,39 @@ class Front:
         start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", headers)
         return [answer.body]
 
-    def _answer(self, call: Call, environ: Environ, body: bytes) -> Answer:
+    def _answer_call(self, call: ApiCall, environ: Environ, body: bytes) -> ApiAnswer:
         if call.service in UNLOCKED_SERVICES:
             return self._ask_moto(environ, body)
         with self._account.lock:
             self.calls[call.service, call.action] += 1
             if call.region and call.region != self._account.region:
                 return self._ask_moto(environ, body)
-            self._disturbance.check(call)
-            limits.check(self._account, call)
-            answer = own_action(self._groups, call) or self._reservations.answer(call) or self._launches.answer(call)
+            self._disturbance.raise_if_throttled(call)
+            limits.check_call(self._account, call)
+            answer = (
+                answer_own_action(self._groups, call)
+                or self._reservations.answer_call(call)
+                or self._launches.answer_call(call)
+            )
             if answer is not None:
                 return answer
-            prepared = self._consequences.before(call)
-            with self._past.shown(call, self._disturbance.age()):
+            prepared = self._consequences.prepare_call(call)
+            with self._past.showing_past(call, self._disturbance.extra_age_seconds()):
                 answer = table_answer(self._account, call) or self._ask_moto(
                     environ, body if prepared.form is None else encode_form(prepared.form)
                 )
             if answer.status >= 300:
                 return answer
-            answer = self._consequences.after(call, prepared, answer)
+            answer = self._consequences.apply_consequences(call, prepared, answer)
             if call.action == "RunInstances":
-                self._launches.remember(call, answer)
+                self._launches.remember_launch(call, answer)
             return answer
 
-    def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
-        answer: list[Any] = []
+    def _ask_moto(self, environ: Environ, body: bytes) -> ApiAnswer:
+        moto_answer: list[Any] = []
 
         def start_moto_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
-            answer[:] = [int(status.split()[0]), headers]
+            moto_answer[:] = [int(status.split()[0]), headers]
 
         moto_environ = {
             **environ,
@@ -122,14 +128,14 @@ class Front:
         }
         chunks = self._moto(moto_environ, start_moto_response)
         try:
-            data = b"".join(chunks)
+            body_bytes = b"".join(chunks)
         finally:
-            close = getattr(chunks, "close", None)
-            if close is not None:
-                close()
-        status, headers = answer
+            close_chunks = getattr(chunks, "close", None)
+            if close_chunks is not None:
+                close_chunks()
+        status, headers = moto_answer
         content_type = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
-        other_headers = tuple(
+        kept_headers = tuple(
             (name, value) for name, value in headers if name.lower() not in ("content-type", "content-length")
         )
-        return Answer(status, content_type, data, other_headers)
+        return ApiAnswer(status, content_type, body_bytes, kept_headers)

@@ -1,4 +1,4 @@
-"""Lifecycle actions of Auto Scaling: heartbeats, deadlines and the global cap, as pure data.
+"""Lifecycle actions of Auto Scaling as pure data: heartbeats, deadlines, and the cap on extended deadlines.
 
 https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks-overview.html
 """
@@ -10,46 +10,46 @@ from typing import Literal
 
 from dyntrain.controller.local.events import Transition
 
-Result = Literal["CONTINUE", "ABANDON"]
+ActionResult = Literal["CONTINUE", "ABANDON"]
 
-CAP_SECONDS = 48 * 3600.0
-CAP_HEARTBEATS = 100
+LONGEST_ACTION_SECONDS = 48 * 3600.0  # AWS's cap on a lifecycle action's duration
+MOST_HEARTBEATS = 100  # AWS's cap on a lifecycle action's duration, as a multiple of its timeout
 
 
 @dataclass(frozen=True)
 class LifecycleAction:
-    """An instance that waits for a lifecycle hook. Times are in seconds, of the clock that gives `now`."""
+    """The wait of one instance for a lifecycle hook. Times are in seconds, by the clock that gives `now`."""
 
-    token: str
+    token: str  # identifies the lifecycle action in API calls
     group: str
     hook: str
-    transition: Transition
+    transition: Transition  # launching or terminating
     instance_id: str
-    heartbeat: float
+    heartbeat: float  # seconds by which a heartbeat extends the deadline
     started_at: float
     deadline: float
-    default: Result
+    default: ActionResult  # the result of an action that times out
 
     @property
-    def limit(self) -> float:
-        """The latest deadline that heartbeats can reach."""
-        return self.started_at + min(CAP_SECONDS, CAP_HEARTBEATS * self.heartbeat)
+    def latest_deadline(self) -> float:
+        """The latest deadline of the action, which heartbeats cannot exceed."""
+        return self.started_at + min(LONGEST_ACTION_SECONDS, MOST_HEARTBEATS * self.heartbeat)
 
     def with_heartbeat(self, now: float) -> LifecycleAction:
-        return replace(self, deadline=min(now + self.heartbeat, self.limit))
+        return replace(self, deadline=min(now + self.heartbeat, self.latest_deadline))
 
     def timed_out(self, now: float) -> bool:
         return now >= self.deadline
 
 
-def begin(
+def begin_action(
     token: str,
     group: str,
     hook: str,
     transition: Transition,
     instance_id: str,
     heartbeat: float,
-    default: Result,
+    default: ActionResult,
     now: float,
 ) -> LifecycleAction:
     return LifecycleAction(token, group, hook, transition, instance_id, heartbeat, now, now + heartbeat, default)

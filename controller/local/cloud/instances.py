@@ -1,8 +1,8 @@
-"""EC2 instances as in AWS: state changes take time and emit events, each instance has a machine, and describe calls
-lag.
+"""EC2 instances that behave as in AWS: changes of their state take time and emit events, each instance has a machine,
+and describe calls lag.
 
-`Instances` holds the true states; moto's instance objects show each state `describe_lag` seconds later. All methods
-hold the account's lock.
+The class `Instances` holds the true states of instances; moto's instance objects show each state `describe_lag` seconds
+later. All methods hold the account's lock.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dyntrain.controller.core.records.facts import InstanceState
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
-from dyntrain.controller.local.cloud.past import Past
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.cloud.past import PastStates
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
-from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
 from dyntrain.controller.local.machines.imds import Tree
 from dyntrain.controller.local.machines.job import job_command
-from dyntrain.controller.local.machines.machine import Machine, Place
+from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
-from dyntrain.controller.local.machines.volumes import VOLUME, Volumes
+from dyntrain.controller.local.machines.volumes import VOLUME_PLACEHOLDER, Volumes
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 from moto.core.utils import utcnow
 from moto.ec2.models.instances import StateReason
 
@@ -41,26 +41,26 @@ STATE_CODES: dict[InstanceState, int] = {
     "stopping": 64,
     "stopped": 80,
 }
-POLL_SECONDS = 0.05
-MACHINE_CHECK_SECONDS = 0.25
+OFF_POLL_SECONDS = 0.05  # between two checks whether a machine is off
+MACHINE_CHECK_SECONDS = 0.25  # between two checks whether machines still run
 
 
 @dataclass
 class Instance:
-    """An instance. `shown` is the state in describe calls. `state_version` grows with each change of state, so that a
-    late timer knows that it is outdated.
+    """An EC2 instance. `shown_state` is the state that describe calls show. `state_version` grows with each change of
+    the state, so that a delayed action for a former state is not run.
     """
 
     instance_id: str
-    address: str
+    address: str  # the private IP address
     state: InstanceState = "pending"
-    shown: InstanceState = "pending"
+    shown_state: InstanceState = "pending"
     state_version: int = 0
     machine: Machine | None = None
-    notice: tuple[str, float] | None = None
-    rebalance_at: float | None = None
-    boots: int = field(default=0)
-    reboots: bool = False
+    notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
+    rebalance_at: float | None = None  # time of EC2's rebalance recommendation
+    boot_count: int = field(default=0)
+    is_rebooting: bool = False  # whether the machine is shut down for a reboot
 
 
 class Instances:
@@ -68,16 +68,16 @@ class Instances:
         self,
         account: Account,
         agenda: Agenda,
-        bus: Bus,
+        bus: EventBus,
         spawner: Spawner,
-        trace: Trace,
+        trace: CloudTrace,
         options: Options,
         endpoint: str,
         port: int,
         state_dir: Path,
         network: Namespaces | None,
         signer: Signer,
-        past: Past,
+        past: PastStates,
     ) -> None:
         self._account = account
         self._agenda = agenda
@@ -93,15 +93,15 @@ class Instances:
         self._stopped = False
         self._past = past
         self.signer = signer
-        self.on_state: Callable[[str, InstanceState], None] = lambda instance_id, state: None
+        self.on_state_change: Callable[[str, InstanceState], None] = lambda instance_id, state: None
         self.on_recommendation: Callable[[str], None] = lambda instance_id: None
-        self.target_state: Callable[[str], str | None] = lambda instance_id: None
+        self.lifecycle_target: Callable[[str], str | None] = lambda instance_id: None
 
     def start(self) -> None:
         self._check_machines()
 
     def stop(self) -> None:
-        """Switch every machine off and close every metadata port."""
+        """Switch every machine off and close the port of every metadata service."""
         with self._account.lock:
             self._stopped = True
             machines = [instance.machine for instance in self._instances.values() if instance.machine is not None]
@@ -115,7 +115,7 @@ class Instances:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """The true state, which describe calls show later, or None for an unknown instance."""
+        """The true state of an instance, which describe calls show later, or None if the instance does not exist."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state
@@ -128,16 +128,16 @@ class Instances:
     def on_launch(self, instance_id: str) -> None:
         """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
-            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
-            self._past.launched(instance_id)
+            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take_address())
+            self._past.note_launch(instance_id)
             self._complete_moto_instance(instance)
-            self._show(instance, "pending")
-            self._enter(instance, "pending")
-            self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
+            self._write_moto_state(instance, "pending")
+            self._enter_state(instance, "pending")
+            self._agenda.run_after(self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance))
 
     def on_terminate(self, instance_id: str) -> None:
-        """Shut down the machine of an instance that moto has already terminated; the states change over time, as in
-        EC2.
+        """Shut down the machine of an instance that moto has already terminated. The states of the instance change over
+        time, as in EC2.
         """
         self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated)
 
@@ -147,24 +147,28 @@ class Instances:
     def on_start(self, instance_id: str) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
-            self._show(instance, instance.shown)
+            self._write_moto_state(instance, instance.shown_state)
             if instance.state == "stopped":
                 self._moto_instance(instance_id).launch_time = utcnow()  # the launch time of this start
-                self._enter(instance, "pending")
-                self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
+                self._enter_state(instance, "pending")
+                self._agenda.run_after(
+                    self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance)
+                )
 
     def on_reboot(self, instance_id: str) -> None:
-        """Shut the machine down and boot it again from its disk. EC2 shows the instance as running all the time."""
+        """Shut the instance's machine down and boot it again from its disk. Describe calls show the state running all
+        the time, as in EC2.
+        """
         with self._account.lock:
             instance = self._instances[instance_id]
-            self._show(instance, instance.shown)
+            self._write_moto_state(instance, instance.shown_state)
             if instance.state == "running" and instance.machine is not None:
-                instance.reboots = True
+                instance.is_rebooting = True
                 instance.machine.shut_down()  # `_check_machines` then boots the machine again
 
     def on_profile_replaced(self, association_id: str) -> None:
-        """Write the new instance profile into moto's object. Without this, describe calls would still show the former
-        profile.
+        """Write the new IAM instance profile into moto's instance object. Otherwise describe calls would still show the
+        former profile.
         """
         with self._account.lock:
             for association in self._account.ec2.iam_instance_profile_associations.values():
@@ -174,14 +178,14 @@ class Instances:
                         "Id": association_id,
                     }
 
-    def interrupt(self, instance_id: str, seconds: float) -> None:
-        """Interrupt a Spot instance. The notice comes now, in the machine's metadata service and as an event; the
-        termination comes after `seconds`.
+    def interrupt_spot(self, instance_id: str, seconds: float) -> None:
+        """Interrupt a Spot instance. The interruption notice comes now, in the machine's metadata service and as an
+        event. The instance is terminated `seconds` later.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.after(seconds, lambda: self._end_interrupted(instance_id))
+        self._agenda.run_after(seconds, lambda: self._end_interrupted(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -193,81 +197,84 @@ class Instances:
         with self._account.lock:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
-                self._set_reason(instance_id, "Server.SpotInstanceTermination")
+                self._set_state_reason(instance_id, "Server.SpotInstanceTermination")
                 self.on_terminate(instance_id)
 
-    def _switched_off(self, instance: Instance) -> None:
-        """Stop or terminate the instance of a machine that switched itself off, by the instance's shutdown
+    def _handle_switched_off(self, instance: Instance) -> None:
+        """Stop or terminate the instance of a machine that switched itself off, depending on the instance's shutdown
         behaviour.
         """
-        backend, behaviour = (
+        ec2_backend, shutdown_behaviour = (
             self._account.ec2,
             self._moto_instance(instance.instance_id).instance_initiated_shutdown_behavior,
         )
-        self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
-        if behaviour == "terminate":
-            backend.terminate_instances([instance.instance_id])
+        self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(shutdown_behaviour))
+        if shutdown_behaviour == "terminate":
+            ec2_backend.terminate_instances([instance.instance_id])
             self.on_terminate(instance.instance_id)
         else:
-            backend.stop_instances([instance.instance_id])
+            ec2_backend.stop_instances([instance.instance_id])
             self.on_stop(instance.instance_id)
-        self._set_reason(instance.instance_id, "Client.InstanceInitiatedShutdown")
+        self._set_state_reason(instance.instance_id, "Client.InstanceInitiatedShutdown")
 
-    def _set_reason(self, instance_id: str, code: str) -> None:
-        """Set the reason of the state (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
+    def _set_state_reason(self, instance_id: str, code: str) -> None:
+        """Set the reason for the instance's state
+        (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
+        """
         self._moto_instance(instance_id).state_reason = StateReason(f"{code}: set by the embedded cloud", code)
 
     # ---- states
 
-    def _if_unchanged(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """A callable for the agenda, which runs `action` unless the instance's state has changed or the cloud has
-        stopped.
+    def _unless_state_changed(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
+        """A function for the agenda, which runs `action` unless the instance's state has changed or the embedded cloud
+        has stopped.
         """
         state_version = instance.state_version
 
-        def run() -> None:
+        def run_unless_changed() -> None:
             with self._account.lock:
                 if instance.state_version == state_version and not self._stopped:
                     action(instance)
 
-        return run
+        return run_unless_changed
 
-    def _enter(self, instance: Instance, state: InstanceState) -> None:
+    def _enter_state(self, instance: Instance, state: InstanceState) -> None:
         instance.state = state
         instance.state_version += 1
-        self._agenda.after(self._options.describe_lag, lambda: self._show_later(instance, state))
+        self._agenda.run_after(self._options.describe_lag, lambda: self._show_state(instance, state))
         self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
-        self.on_state(instance.instance_id, state)
+        self.on_state_change(instance.instance_id, state)
 
-    def _show_later(self, instance: Instance, state: InstanceState) -> None:
+    def _show_state(self, instance: Instance, state: InstanceState) -> None:
         with self._account.lock:
-            self._show(instance, state)
+            self._write_moto_state(instance, state)
 
-    def _show(self, instance: Instance, state: InstanceState) -> None:
-        instance.shown = state
+    def _write_moto_state(self, instance: Instance, state: InstanceState) -> None:
+        instance.shown_state = state
         moto_state = self._moto_instance(instance.instance_id)._state
         moto_state.name, moto_state.code = state, STATE_CODES[state]
 
-    def _boot(self, instance: Instance) -> None:
+    def _boot_instance(self, instance: Instance) -> None:
         self._power_on(instance)
-        self._enter(instance, "running")
+        self._enter_state(instance, "running")
 
     def _begin_shutdown(self, instance_id: str, state: InstanceState, when_off: Callable[[Instance], None]) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
-            self._show(instance, instance.shown)
+            self._write_moto_state(instance, instance.shown_state)
             if instance.state in ("pending", "running") or (
                 state == "shutting-down" and instance.state in ("stopping", "stopped")
             ):
                 if instance.machine is not None:
                     instance.machine.shut_down()
-                self._enter(instance, state)
-                self._await_off(instance, when_off)
+                self._enter_state(instance, state)
+                self._wait_until_off(instance, when_off)
 
-    def _await_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
+    def _wait_until_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
         if instance.machine is not None and instance.machine.is_on:
-            self._agenda.after(
-                POLL_SECONDS, self._if_unchanged(instance, lambda current: self._await_off(current, when_off))
+            self._agenda.run_after(
+                OFF_POLL_SECONDS,
+                self._unless_state_changed(instance, lambda current: self._wait_until_off(current, when_off)),
             )
             return
         if instance.machine is not None:
@@ -278,41 +285,43 @@ class Instances:
     def _enter_terminated(self, instance: Instance) -> None:
         if self._network is not None:
             self._network.remove(instance.instance_id)
-        self._addresses.free(instance.address)
-        self._enter(instance, "terminated")
+        self._addresses.release_address(instance.address)
+        self._enter_state(instance, "terminated")
 
     def _enter_stopped(self, instance: Instance) -> None:
-        self._enter(instance, "stopped")
+        self._enter_state(instance, "stopped")
 
     # ---- machines
 
     def _power_on(self, instance: Instance) -> None:
         if not self._options.machines:
             return
-        root = self._state_dir / "machines" / instance.instance_id
+        machine_root = self._state_dir / "machines" / instance.instance_id
         user_data = self._user_data(instance.instance_id)
-        job = job_command(user_data, root)
-        bootstraps = "node_bootstrap" in user_data
-        volume, place = self._volumes.folder_for(user_data), self._place(instance)
-        unit_words = (self._options.machine_command or ()) if bootstraps else ()
-        command = job or tuple(str(volume) if word == VOLUME else word for word in unit_words)
-        machine = self._bare(instance, root, place, volume) or Machine(
+        job_program = job_command(user_data, machine_root)
+        runs_bootstrap = "node_bootstrap" in user_data
+        volume, machine_place = self._volumes.create_folder_for(user_data), self._create_place(instance)
+        unit_arguments = (self._options.machine_command or ()) if runs_bootstrap else ()
+        command = job_program or tuple(
+            str(volume) if argument == VOLUME_PLACEHOLDER else argument for argument in unit_arguments
+        )
+        machine = self._bare_machine(instance, machine_root, machine_place, volume) or Machine(
             self._spawner,
-            root,
+            machine_root,
             command,
             self._endpoint,
             self._options.machine_stop,
-            lambda: self._metadata(instance),
-            place,
-            off_with_program=bool(job),
+            lambda: self._metadata_tree(instance),
+            machine_place,
+            off_with_program=bool(job_program),
         )
         machine.start()
         instance.machine = machine
-        instance.boots += 1
-        log = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
-        if not log.is_symlink():
-            log.symlink_to(machine.console)
-        link = None if self._network is None else self._network.link(instance.instance_id)
+        instance.boot_count += 1
+        log_link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
+        if not log_link.is_symlink():
+            log_link.symlink_to(machine.console_path)
+        link = None if self._network is None else self._network.link_of(instance.instance_id)
         self._trace.write(
             "machine",
             instance=instance.instance_id,
@@ -322,24 +331,26 @@ class Instances:
             command=list(command),
         )
 
-    def _bare(self, instance: Instance, root: Path, place: Place, volume: Path) -> Machine | None:
+    def _bare_machine(
+        self, instance: Instance, machine_root: Path, machine_place: MachinePlace, volume: Path
+    ) -> Machine | None:
         image, network = self._options.bare, self._network
         if image is None or network is None:
             return None
         resources = MachineResources(image, volume, network, instance.instance_id)
         return BareMachine(
             self._spawner,
-            root,
+            machine_root,
             self._endpoint,
             self._options.machine_stop,
-            lambda: self._metadata(instance),
-            place,
+            lambda: self._metadata_tree(instance),
+            machine_place,
             resources,
         )
 
-    def _place(self, instance: Instance) -> Place:
-        """The place where the instance's machine boots. With namespaces, the first boot creates a host, which stays
-        until the instance is terminated.
+    def _create_place(self, instance: Instance) -> MachinePlace:
+        """The place where the instance's machine boots. With network namespaces, the first boot creates a host, which
+        exists until the instance is terminated.
         """
 
         def tokens_required() -> bool:
@@ -347,12 +358,12 @@ class Instances:
                 return bool(self._moto_instance(instance.instance_id).metadata_options.http_tokens == "required")
 
         if self._network is None:
-            return Place(tokens_required=tokens_required)
-        entrance = self._network.entrance(instance.instance_id, instance.address)
-        return Place(self._network.gateway, entrance, tokens_required)
+            return MachinePlace(tokens_required=tokens_required)
+        command_prefix = self._network.command_prefix(instance.instance_id, instance.address)
+        return MachinePlace(self._network.gateway, command_prefix, tokens_required)
 
     def _check_machines(self) -> None:
-        """Boot a machine again when it reboots, or when its init process was killed, as after a kernel panic."""
+        """Boot each machine again that reboots, or whose init process was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
@@ -360,16 +371,16 @@ class Instances:
                 if instance.state != "running" or instance.machine is None or instance.machine.is_on:
                     continue
                 if instance.machine.switched_itself_off:
-                    self._switched_off(instance)
+                    self._handle_switched_off(instance)
                 else:
-                    trace_kind = "machine-reboots" if instance.reboots else "machine-died"
+                    trace_kind = "machine-reboots" if instance.is_rebooting else "machine-died"
                     self._trace.write(trace_kind, instance=instance.instance_id)
-                    instance.reboots = False
+                    instance.is_rebooting = False
                     instance.machine.close()
                     self._power_on(instance)
-        self._agenda.after(MACHINE_CHECK_SECONDS, self._check_machines)
+        self._agenda.run_after(MACHINE_CHECK_SECONDS, self._check_machines)
 
-    def _metadata(self, instance: Instance) -> Tree:
+    def _metadata_tree(self, instance: Instance) -> Tree:
         with self._account.lock:
             moto_instance = self._moto_instance(instance.instance_id)
             shows_tags = moto_instance.metadata_options.instance_metadata_tags == "enabled"
@@ -383,13 +394,13 @@ class Instances:
                 account=self._account.number,
                 launched_at=moto_instance.launch_time.timestamp(),
                 tags=self._account.instance_tags(instance.instance_id) if shows_tags else None,
-                target_state=self.target_state(instance.instance_id),
+                target_state=self.lifecycle_target(instance.instance_id),
                 notice=instance.notice,
                 rebalance_at=instance.rebalance_at,
                 user_data=self._user_data(instance.instance_id),
                 launch_index=int(moto_instance.ami_launch_index),
             )
-        return metadata(facts, self.signer, time.time())
+        return metadata_tree(facts, self.signer, time.time())
 
     # ---- moto's objects
 
@@ -397,12 +408,12 @@ class Instances:
         return self._account.ec2.get_instance(instance_id)
 
     def _user_data(self, instance_id: str) -> str:
-        data = self._moto_instance(instance_id).user_data
-        return "" if data is None else str(data.decode())
+        encoded_user_data = self._moto_instance(instance_id).user_data
+        return "" if encoded_user_data is None else str(encoded_user_data.decode())
 
     def _complete_moto_instance(self, instance: Instance) -> None:
-        """Complete moto's instance object with the cloud's address, and with the launch template's metadata options and
-        instance profile.
+        """Complete moto's instance object with the embedded cloud's address, and with the metadata options and the IAM
+        instance profile of the launch template.
         """
         moto_instance = self._moto_instance(instance.instance_id)
         for interface in moto_instance.nics.values():
@@ -412,11 +423,15 @@ class Instances:
         template_id = tags.get("aws:ec2launchtemplate:id")
         if template_id is None:
             return
-        version = self._account.ec2.get_launch_template(template_id).get_version(tags["aws:ec2launchtemplate:version"])
-        if profile := version.data.get("IamInstanceProfile", {}).get("Arn"):
-            self._account.ec2.associate_iam_instance_profile(instance.instance_id, iam_instance_profile_arn=profile)
-        options = version.data.get("MetadataOptions", {})
+        template_version = self._account.ec2.get_launch_template(template_id).get_version(
+            tags["aws:ec2launchtemplate:version"]
+        )
+        if profile_arn := template_version.data.get("IamInstanceProfile", {}).get("Arn"):
+            self._account.ec2.associate_iam_instance_profile(instance.instance_id, iam_instance_profile_arn=profile_arn)
+        metadata_options = template_version.data.get("MetadataOptions", {})
         if moto_instance.metadata_options.http_tokens == "optional":
-            moto_instance.metadata_options.http_tokens = options.get("HttpTokens", "optional")
+            moto_instance.metadata_options.http_tokens = metadata_options.get("HttpTokens", "optional")
         if moto_instance.metadata_options.instance_metadata_tags == "disabled":
-            moto_instance.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")
+            moto_instance.metadata_options.instance_metadata_tags = metadata_options.get(
+                "InstanceMetadataTags", "disabled"
+            )

@@ -1,5 +1,5 @@
-"""Features of RunInstances that moto lacks: placement groups, and client tokens, by which a repeated call launches
-nothing.
+"""Features of RunInstances that moto lacks: placement groups, and client tokens, with which a repeated call launches no
+second instance.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ import uuid
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.errors import ApiError
 from moto.ec2 import utils
 
-NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+EC2_XML_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 # https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
 # The error codes of placement groups are from this page, not from observed answers:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
@@ -20,74 +20,78 @@ NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 @dataclass(frozen=True)
 class AcceptedLaunch:
-    form: dict[str, str]
-    answer: Answer
+    form: dict[str, str]  # the parameters of the accepted RunInstances call
+    answer: ApiAnswer  # the answer to the accepted RunInstances call
 
 
-class Launches:
-    """Launches by client token, and placement groups. The caller holds the account's lock."""
+class LaunchFeatures:
+    """The accepted launches, by client token, and the placement groups. The caller holds the account's lock."""
 
     def __init__(self) -> None:
-        self._launched: dict[str, AcceptedLaunch] = {}
-        self._placements: dict[str, str] = {}
+        self._accepted_launches: dict[str, AcceptedLaunch] = {}
+        self._strategy_by_placement_group: dict[str, str] = {}
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
-    def answer(self, call: Call) -> Answer | None:
-        """The cloud's own answer, or None when moto should answer. Raises ApiError."""
+    def answer_call(self, call: ApiCall) -> ApiAnswer | None:
+        """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
+        refused call.
+        """
         if call.service != "ec2":
             return None
-        name = call.form.get("GroupName", "")
+        placement_group = call.form.get("GroupName", "")
         match call.action:
             case "RunInstances":
                 return self._earlier_answer(call)
             case "CreatePlacementGroup":
-                if name in self._placements:
-                    raise ApiError("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
-                self._placements[name] = call.form.get("Strategy", "cluster")
-                return _answer(call, "<return>true</return>")
+                if placement_group in self._strategy_by_placement_group:
+                    raise ApiError(
+                        "InvalidPlacementGroup.Duplicate", f"The placement group '{placement_group}' already exists."
+                    )
+                self._strategy_by_placement_group[placement_group] = call.form.get("Strategy", "cluster")
+                return _xml_answer(call, "<return>true</return>")
             case "DeletePlacementGroup":
-                self._require_group(name)
-                del self._placements[name]
-                return _answer(call, "<return>true</return>")
+                self._check_placement_group_exists(placement_group)
+                del self._strategy_by_placement_group[placement_group]
+                return _xml_answer(call, "<return>true</return>")
             case "DescribePlacementGroups":
-                names = call.values("GroupName") or sorted(self._placements)
-                items = "".join(self._item(group) for group in names)
-                return _answer(call, f"<placementGroupSet>{items}</placementGroupSet>")
+                requested_groups = call.list_values("GroupName") or sorted(self._strategy_by_placement_group)
+                items_xml = "".join(self._placement_group_xml(group) for group in requested_groups)
+                return _xml_answer(call, f"<placementGroupSet>{items_xml}</placementGroupSet>")
         return None
 
-    def remember(self, call: Call, answer: Answer) -> None:
-        """Remember a launch that moto accepted."""
-        if token := call.form.get("ClientToken"):
-            self._launched[token] = AcceptedLaunch(_parameters(call), answer)
+    def remember_launch(self, call: ApiCall, answer: ApiAnswer) -> None:
+        """Remember a launch that moto accepted, so that a repeated call gets the same answer."""
+        if client_token := call.form.get("ClientToken"):
+            self._accepted_launches[client_token] = AcceptedLaunch(_form_without_dry_run(call), answer)
 
-    def _earlier_answer(self, call: Call) -> Answer | None:
+    def _earlier_answer(self, call: ApiCall) -> ApiAnswer | None:
         if group := call.form.get("Placement.GroupName"):
-            self._require_group(group)
-        earlier = self._launched.get(call.form.get("ClientToken", ""))
-        if earlier is None or call.form.get("DryRun", "false").lower() == "true":
+            self._check_placement_group_exists(group)
+        accepted_launch = self._accepted_launches.get(call.form.get("ClientToken", ""))
+        if accepted_launch is None or call.form.get("DryRun", "false").lower() == "true":
             return None
-        if earlier.form != _parameters(call):
+        if accepted_launch.form != _form_without_dry_run(call):
             raise ApiError(
                 "IdempotentParameterMismatch",
                 "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
             )
-        return earlier.answer
+        return accepted_launch.answer
 
-    def _require_group(self, group: str) -> None:
-        if group not in self._placements:
+    def _check_placement_group_exists(self, group: str) -> None:
+        if group not in self._strategy_by_placement_group:
             raise ApiError("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.")
 
-    def _item(self, group: str) -> str:
-        self._require_group(group)
-        fields = {"groupName": group, "state": "available", "strategy": self._placements[group]}
+    def _placement_group_xml(self, group: str) -> str:
+        self._check_placement_group_exists(group)
+        fields = {"groupName": group, "state": "available", "strategy": self._strategy_by_placement_group[group]}
         return "<item>" + "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items()) + "</item>"
 
 
-def _parameters(call: Call) -> dict[str, str]:
+def _form_without_dry_run(call: ApiCall) -> dict[str, str]:
     return {key: value for key, value in call.form.items() if key != "DryRun"}
 
 
-def _answer(call: Call, inner: str) -> Answer:
-    request = f"<requestId>{uuid.uuid4()}</requestId>"
-    text = f'<{call.action}Response xmlns="{NAMESPACE}">{request}{inner}</{call.action}Response>'
-    return Answer(200, "text/xml", text.encode())
+def _xml_answer(call: ApiCall, inner_xml: str) -> ApiAnswer:
+    request_id_xml = f"<requestId>{uuid.uuid4()}</requestId>"
+    xml_text = f'<{call.action}Response xmlns="{EC2_XML_NAMESPACE}">{request_id_xml}{inner_xml}</{call.action}Response>'
+    return ApiAnswer(200, "text/xml", xml_text.encode())

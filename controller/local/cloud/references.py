@@ -17,53 +17,58 @@ from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import ValidationError
 from moto.ssm.models import ssm_backends
 
-_REFERENCE = re.compile(r"\{\{resolve:ssm:([^:}$]+)\}\}")  # a $ belongs to a Fn::Sub that is not evaluated yet
+_SSM_REFERENCE = re.compile(r"\{\{resolve:ssm:([^:}$]+)\}\}")  # a $ belongs to a Fn::Sub that is not evaluated yet
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
 # https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
-PUBLIC_IMAGES = (
+PUBLIC_IMAGE_PARAMETERS = (
     "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id",
 )
-AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+AMAZON_LINUX_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 
 
 def add_public_images(account: Account) -> None:
-    """Add the images' parameters to moto's own parameters: through the API, no account may write below /aws/service."""
+    """Add the public parameters of machine images to moto's parameters. The API cannot add these parameters, because no
+    account may write below /aws/service.
+    """
     parameters: Any = ssm_backends[account.number][account.region]
-    for name in PUBLIC_IMAGES:
-        image = copy(parameters.get_parameter(AMAZON_LINUX))
-        image.name = name
-        parameters._parameters[name].append(image)
+    for parameter_name in PUBLIC_IMAGE_PARAMETERS:
+        image_parameter = copy(parameters.get_parameter(AMAZON_LINUX_PARAMETER))
+        image_parameter.name = parameter_name
+        parameters._parameters[parameter_name].append(image_parameter)
 
 
 def _is_wait_condition(get_att: Any, resources_map: Any) -> bool:
     if not isinstance(get_att, list):
         return False
-    declared = resources_map._resource_json_map.get(get_att[0], {})
-    return bool(declared.get("Type") == "AWS::CloudFormation::WaitCondition")
+    declared_resource = resources_map._resource_json_map.get(get_att[0], {})
+    return bool(declared_resource.get("Type") == "AWS::CloudFormation::WaitCondition")
 
 
-def resolve_references() -> None:
-    """Make moto's CloudFormation resolve dynamic references, also in the results of functions. Safe to repeat."""
+def make_moto_resolve_references() -> None:
+    """Make moto's CloudFormation resolve dynamic references, also in the results of template functions. Safe to call
+    again.
+    """
     # moto warns of each resource whose type it does not know
     warnings.filterwarnings("ignore", "Tried to parse AWS::", module="moto.cloudformation")
     logging.getLogger("moto").setLevel(logging.ERROR)
-    original = parsing.clean_json
-    if original.__module__ == __name__:
+    original_clean_json = parsing.clean_json
+    if original_clean_json.__module__ == __name__:
         return
 
     def clean_json(resource_json: Any, resources_map: Any) -> Any:
         if isinstance(resource_json, dict) and _is_wait_condition(resource_json.get("Fn::GetAtt"), resources_map):
             return "{}"  # moto creates no wait condition, so the condition has no data
-        cleaned = original(resource_json, resources_map)
-        if isinstance(cleaned, list):
-            cleaned = [item for item in cleaned if item is not None]  # AWS::NoValue, which moto leaves in lists
+        cleaned_json = original_clean_json(resource_json, resources_map)
+        if isinstance(cleaned_json, list):
+            # moto leaves AWS::NoValue in lists, as None
+            cleaned_json = [item for item in cleaned_json if item is not None]
         return (
-            _REFERENCE.sub(lambda match: parameter_value(match[1], resources_map), cleaned)
-            if isinstance(cleaned, str)
-            else cleaned
+            _SSM_REFERENCE.sub(lambda match: parameter_value(match[1], resources_map), cleaned_json)
+            if isinstance(cleaned_json, str)
+            else cleaned_json
         )
 
     def parameter_value(name: str, resources_map: Any) -> str:

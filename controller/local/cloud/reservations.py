@@ -1,7 +1,7 @@
 """Reserved Instances and capacity reservations, which moto lacks. Tests and users create reservations here, and
 describe calls show them.
 
-Reservations have no effect on launches or bills. `use` sets the number of instances that run in a capacity reservation.
+Reservations have no effect on launches or bills. Tests set the number of instances that run in a capacity reservation.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import uuid
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
-from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.events import timestamp
 
 EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
-YEAR = 365 * 86_400.0
+YEAR_SECONDS = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
 class ReservedInstances:
-    """A purchase of Reserved Instances. Without `zone` the purchase is regional, and describe calls show no zone."""
+    """A purchase of Reserved Instances. Without `zone`, the purchase is regional, and describe calls show no zone."""
 
     id: str
     instance_type: str
-    count: int
+    count: int  # reserved instances
     zone: str | None
     platform: str
     tenancy: str
-    start: float
-    end: float
+    start: float  # seconds since the Unix epoch
+    end: float  # seconds since the Unix epoch
     state: str = "active"
 
 
@@ -38,24 +38,24 @@ class ReservedInstances:
 class CapacityReservation:
     id: str
     instance_type: str
-    total: int
+    total: int  # reserved instances
     zone: str
     platform: str
     tenancy: str
-    criteria: str
-    kind: str
-    end: float | None
-    used: int = 0
+    criteria: str  # instanceMatchCriteria: open or targeted
+    kind: str  # reservationType: default or capacity-block
+    end: float | None  # seconds since the Unix epoch, or None without an end
+    used: int = 0  # instances that run in the reservation
     state: str = "active"
 
 
 class Reservations:
-    """All reservations. Safe from any thread."""
+    """All reservations of the account. Safe to call from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reserved: dict[str, ReservedInstances] = {}
-        self._capacity: dict[str, CapacityReservation] = {}
+        self._purchases: dict[str, ReservedInstances] = {}
+        self._capacity_reservations: dict[str, CapacityReservation] = {}
 
     def reserve(
         self,
@@ -64,14 +64,16 @@ class Reservations:
         zone: str | None = None,
         platform: str = "Linux/UNIX (Amazon VPC)",
         tenancy: str = "default",
-        seconds: float = YEAR,
+        seconds: float = YEAR_SECONDS,
     ) -> str:
-        """Buy Reserved Instances; returns the id of the purchase."""
-        now = time.time()
-        bought = ReservedInstances(str(uuid.uuid4()), instance_type, count, zone, platform, tenancy, now, now + seconds)
+        """Buy Reserved Instances, and return the id of the purchase."""
+        bought_at = time.time()
+        purchase = ReservedInstances(
+            str(uuid.uuid4()), instance_type, count, zone, platform, tenancy, bought_at, bought_at + seconds
+        )
         with self._lock:
-            self._reserved[bought.id] = bought
-        return bought.id
+            self._purchases[purchase.id] = purchase
+        return purchase.id
 
     def reserve_capacity(
         self,
@@ -84,68 +86,79 @@ class Reservations:
         kind: str = "default",
         seconds: float | None = None,
     ) -> str:
-        """Create an on-demand capacity reservation, or with `kind` capacity-block a Capacity Block; returns the id."""
-        end = time.time() + seconds if seconds is not None else None
+        """Create an on-demand capacity reservation, or a Capacity Block if `kind` is capacity-block; return the id."""
+        ends_at = time.time() + seconds if seconds is not None else None
         reservation = CapacityReservation(
-            f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, end
+            f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, ends_at
         )
         with self._lock:
-            self._capacity[reservation.id] = reservation
+            self._capacity_reservations[reservation.id] = reservation
         return reservation.id
 
-    def use(self, reservation: str, used: int) -> None:
+    def set_used_count(self, reservation: str, used_count: int) -> None:
         """Set how many instances run in the capacity reservation. Raises KeyError for an unknown id."""
         with self._lock:
-            self._capacity[reservation] = replace(self._capacity[reservation], used=used)
+            self._capacity_reservations[reservation] = replace(
+                self._capacity_reservations[reservation], used=used_count
+            )
 
-    def end(self, reservation: str) -> None:
+    def end_reservation(self, reservation: str) -> None:
         """Retire Reserved Instances, or cancel a capacity reservation. Raises KeyError for an unknown id."""
         with self._lock:
-            if reservation in self._reserved:
-                self._reserved[reservation] = replace(self._reserved[reservation], state="retired")
+            if reservation in self._purchases:
+                self._purchases[reservation] = replace(self._purchases[reservation], state="retired")
             else:
-                self._capacity[reservation] = replace(self._capacity[reservation], state="cancelled")
+                self._capacity_reservations[reservation] = replace(
+                    self._capacity_reservations[reservation], state="cancelled"
+                )
 
-    def answer(self, call: Call) -> Answer | None:
-        """The answer to a describe call, or None for a call that is not about reservations."""
+    def answer_call(self, call: ApiCall) -> ApiAnswer | None:
+        """The answer to a describe call for reservations, or None for any other API call."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
-        states = _filtered_states(call)
+        requested_states = _filtered_states(call)
         with self._lock:
-            reserved, capacity = list(self._reserved.values()), list(self._capacity.values())
+            purchases, capacity_reservations = (
+                list(self._purchases.values()),
+                list(self._capacity_reservations.values()),
+            )
         if call.action == "DescribeReservedInstances":
-            return _answer(
+            return _xml_answer(
                 call.action,
                 "reservedInstancesSet",
                 [
                     _purchase_fields(reservation)
-                    for reservation in reserved
-                    if not states or reservation.state in states
+                    for reservation in purchases
+                    if not requested_states or reservation.state in requested_states
                 ],
             )
-        return _answer(
+        return _xml_answer(
             call.action,
             "capacityReservationSet",
-            [_capacity_fields(reservation) for reservation in capacity if not states or reservation.state in states],
+            [
+                _capacity_fields(reservation)
+                for reservation in capacity_reservations
+                if not requested_states or reservation.state in requested_states
+            ],
         )
 
 
-def _filtered_states(call: Call) -> list[str]:
-    prefixes = [
+def _filtered_states(call: ApiCall) -> list[str]:
+    filter_prefixes = [
         key.removesuffix(".Name")
         for key, value in call.form.items()
         if key.startswith("Filter.") and key.endswith(".Name") and value == "state"
     ]
-    return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
+    return [value for filter_prefix in filter_prefixes for value in call.list_values(f"{filter_prefix}.Value")]
 
 
 def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
-    place = (
+    place_fields = (
         {"scope": "Region"}
         if purchase.zone is None
         else {"scope": "Availability Zone", "availabilityZone": purchase.zone}
     )
-    return place | {
+    return place_fields | {
         "reservedInstancesId": purchase.id,
         "instanceType": purchase.instance_type,
         "instanceCount": str(purchase.count),
@@ -162,12 +175,12 @@ def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
 
 
 def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
-    ends = (
+    end_fields = (
         {"endDateType": "unlimited"}
         if reservation.end is None
         else {"endDateType": "limited", "endDate": timestamp(reservation.end)}
     )
-    return ends | {
+    return end_fields | {
         "capacityReservationId": reservation.id,
         "instanceType": reservation.instance_type,
         "instancePlatform": reservation.platform,
@@ -181,10 +194,10 @@ def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
     }
 
 
-def _answer(action: str, element: str, items: list[dict[str, str]]) -> Answer:
-    rows = "".join(
+def _xml_answer(action: str, element: str, items: list[dict[str, str]]) -> ApiAnswer:
+    items_xml = "".join(
         f"<item>{''.join(f'<{name}>{escape(value)}</{name}>' for name, value in item.items())}</item>" for item in items
     )
-    inner = f"<requestId>{uuid.uuid4()}</requestId><{element}>{rows}</{element}>"
-    text = f'<{action}Response xmlns="{EC2_NAMESPACE}">{inner}</{action}Response>'
-    return Answer(200, "text/xml;charset=UTF-8", text.encode())
+    inner_xml = f"<requestId>{uuid.uuid4()}</requestId><{element}>{items_xml}</{element}>"
+    xml_text = f'<{action}Response xmlns="{EC2_NAMESPACE}">{inner_xml}</{action}Response>'
+    return ApiAnswer(200, "text/xml;charset=UTF-8", xml_text.encode())

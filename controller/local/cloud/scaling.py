@@ -1,60 +1,64 @@
-"""Scaling decisions of an Auto Scaling group: how many instances to launch, and which instances to end. Pure
-functions.
+"""Scaling decisions of an Auto Scaling group: how many instances to launch, and which instances to terminate. All
+functions are pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-COMING_OR_IN_SERVICE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", "InService"})
+COUNTED_LIFECYCLE_STATES = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", "InService"})
 
 
 @dataclass(frozen=True)
 class MemberView:
-    """The properties of a group member that matter for the decisions. `order` grows with the launch time. `replaced`:
-    EC2 recommended a rebalance, and the group replaces the instance.
-    """
+    """The properties of a group member that matter for scaling decisions."""
 
     instance_id: str
     lifecycle_state: str
-    protected: bool
-    order: int
-    replaced: bool = False
+    protected: bool  # from termination at scale-in
+    order: int  # grows with the launch time
+    replaced: bool = False  # whether the group replaces the instance after a rebalance recommendation
 
 
-def missing_count(members: list[MemberView], desired: int) -> int:
-    return max(0, desired - len(_counted(members)))
+def count_missing(members: list[MemberView], desired_capacity: int) -> int:
+    return max(0, desired_capacity - len(_counted_members(members)))
 
 
-def surplus(members: list[MemberView], desired: int) -> list[str]:
-    """Instances to terminate: first instances that are not in service yet, then the newest.
+def surplus_instances(members: list[MemberView], desired_capacity: int) -> list[str]:
+    """Surplus instances, which the group terminates: first instances that are not in service yet, then the newest
+    instances.
 
-    AWS's default policy weighs zones, the launch template's age and the billing hour. These criteria do not matter with
-    one zone, one template and billing by the second. Scale-in protection starts at InService.
+    AWS's default policy weighs zones, the launch template's age and the billing hour. AWS's criteria make no difference
+    with one zone, one launch template and billing by the second. Scale-in protection of a member begins when its state
+    is InService.
     """
-    counted = _counted(members)
-    free = [member for member in counted if not (member.protected and member.lifecycle_state == "InService")]
-    free.sort(key=lambda member: (member.lifecycle_state == "InService", -member.order))
-    return [member.instance_id for member in free[: max(0, len(counted) - desired)]]
+    counted_members = _counted_members(members)
+    unprotected_members = [
+        member for member in counted_members if not (member.protected and member.lifecycle_state == "InService")
+    ]
+    unprotected_members.sort(key=lambda member: (member.lifecycle_state == "InService", -member.order))
+    return [member.instance_id for member in unprotected_members[: max(0, len(counted_members) - desired_capacity)]]
 
 
-def replaceable(members: list[MemberView], desired: int) -> list[str]:
-    """Instances to terminate because their replacements are in service, after a rebalance recommendation
+def replaceable_instances(members: list[MemberView], desired_capacity: int) -> list[str]:
+    """Instances to terminate after a rebalance recommendation, because their replacements are in service
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html).
     """
-    if sum(member.lifecycle_state == "InService" for member in _counted(members)) < desired:
+    if sum(member.lifecycle_state == "InService" for member in _counted_members(members)) < desired_capacity:
         return []
     return [
-        member.instance_id for member in members if member.replaced and member.lifecycle_state in COMING_OR_IN_SERVICE
+        member.instance_id
+        for member in members
+        if member.replaced and member.lifecycle_state in COUNTED_LIFECYCLE_STATES
     ]
 
 
-def _counted(members: list[MemberView]) -> list[MemberView]:
-    return [member for member in members if member.lifecycle_state in COMING_OR_IN_SERVICE and not member.replaced]
+def _counted_members(members: list[MemberView]) -> list[MemberView]:
+    return [member for member in members if member.lifecycle_state in COUNTED_LIFECYCLE_STATES and not member.replaced]
 
 
-def relaunch_delay(failures: int, first: float) -> float:
-    """Seconds before the launch that follows `failures` failed launches in a row: `first`, then doubled, up to a
-    minute.
+def relaunch_delay_seconds(failure_count: int, first_delay: float) -> float:
+    """Seconds before the launch that follows `failure_count` failed launches in a row: `first_delay` after one failure,
+    doubled by each further failure, at most a minute.
     """
-    return 0.0 if failures == 0 else min(60.0, first * 2.0 ** (failures - 1))
+    return 0.0 if failure_count == 0 else min(60.0, first_delay * 2.0 ** (failure_count - 1))

@@ -1,6 +1,5 @@
-"""Complete CloudFormation stacks with the parts that moto leaves out: a group's capacity rebalancing, stack tags and
-lifecycle hooks; a table's stream and time to live; a role's managed policies; and the transform of
-`AWS::Serverless::Function`.
+"""Complete CloudFormation stacks with what moto leaves out: a group's capacity rebalancing, stack tags and lifecycle
+hooks, a table's stream and time to live, a role's managed policies, and the transform of `AWS::Serverless::Function`.
 
 moto creates no wait conditions, no alarms and no state of mount targets, and this module waits for none of these
 resources.
@@ -13,30 +12,30 @@ from typing import Any
 from dyntrain.controller.local.account import Account
 from moto.cloudformation.parsing import clean_json
 
-GROUP = "AWS::AutoScaling::AutoScalingGroup"
-TABLE = "AWS::DynamoDB::Table"
-ROLE = "AWS::IAM::Role"
-FUNCTION = "AWS::Serverless::Function"
+GROUP_TYPE = "AWS::AutoScaling::AutoScalingGroup"
+TABLE_TYPE = "AWS::DynamoDB::Table"
+ROLE_TYPE = "AWS::IAM::Role"
+FUNCTION_TYPE = "AWS::Serverless::Function"
 
 
 def complete_stack(account: Account, name: str) -> list[tuple[str, str]]:
     """Complete a stack that moto has just created. Returns the stack's lifecycle hooks as (group, hook). As in AWS, a
-    hook exists before its group's first instance runs.
+    hook exists before the first instance of its group runs.
     """
     stack = account.cloudformation.get_stack(name)
-    hooks: list[tuple[str, str]] = []
+    stack_hooks: list[tuple[str, str]] = []
     for logical_id, resource in stack.template_dict["Resources"].items():
-        complete_one = _COMPLETE.get(resource["Type"])
-        if complete_one is not None and stack.resource_map.get(logical_id) is not None:
+        complete_resource = _COMPLETION_BY_TYPE.get(resource["Type"])
+        if complete_resource is not None and stack.resource_map.get(logical_id) is not None:
             physical_id = str(clean_json({"Ref": logical_id}, stack.resource_map))
             properties = clean_json(resource["Properties"], stack.resource_map)
-            hooks += [(physical_id, hook) for hook in complete_one(account, physical_id, properties)]
-            if resource["Type"] == GROUP:
-                _tag(account.autoscaling.autoscaling_groups[physical_id], stack, logical_id)
-    return hooks
+            stack_hooks += [(physical_id, hook) for hook in complete_resource(account, physical_id, properties)]
+            if resource["Type"] == GROUP_TYPE:
+                _add_stack_tags(account.autoscaling.autoscaling_groups[physical_id], stack, logical_id)
+    return stack_hooks
 
 
-def _tag(group: Any, stack: Any, logical_id: str) -> None:
+def _add_stack_tags(group: Any, stack: Any, logical_id: str) -> None:
     """Add the tags that CloudFormation gives to a stack's group
     (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
     """
@@ -51,11 +50,11 @@ def _tag(group: Any, stack: Any, logical_id: str) -> None:
 
 
 def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
-    """Complete the group; return the names of its hooks."""
-    rebalances = str(properties.get("CapacityRebalance", False)).lower() == "true"
-    account.autoscaling.autoscaling_groups[name].capacity_rebalance = rebalances
-    hooks = properties.get("LifecycleHookSpecificationList", [])
-    for hook in hooks:
+    """Complete a stack's Auto Scaling group, and return the names of its lifecycle hooks."""
+    rebalances_capacity = str(properties.get("CapacityRebalance", False)).lower() == "true"
+    account.autoscaling.autoscaling_groups[name].capacity_rebalance = rebalances_capacity
+    hook_properties = properties.get("LifecycleHookSpecificationList", [])
+    for hook in hook_properties:
         account.autoscaling.create_lifecycle_hook(
             hook["LifecycleHookName"],
             name,
@@ -63,13 +62,13 @@ def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> 
             int(hook["HeartbeatTimeout"]),
             hook["DefaultResult"],
         )
-    return [hook["LifecycleHookName"] for hook in hooks]
+    return [hook["LifecycleHookName"] for hook in hook_properties]
 
 
 def _complete_table(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
     if "StreamSpecification" in properties:
-        stream = {**properties["StreamSpecification"], "StreamEnabled": True}
-        account.dynamodb.tables[name].set_stream_specification(stream)
+        stream_specification = {**properties["StreamSpecification"], "StreamEnabled": True}
+        account.dynamodb.tables[name].set_stream_specification(stream_specification)
     if "TimeToLiveSpecification" in properties:
         account.dynamodb.update_time_to_live(name, properties["TimeToLiveSpecification"])
     return []
@@ -81,12 +80,12 @@ def _complete_role(account: Account, name: str, properties: dict[str, Any]) -> l
     return []
 
 
-_COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_role}
+_COMPLETION_BY_TYPE = {GROUP_TYPE: _complete_group, TABLE_TYPE: _complete_table, ROLE_TYPE: _complete_role}
 
 
 def prepare_deletion(account: Account, name: str) -> None:
-    """Prepare a stack for deletion: remove resources that moto would leave or refuse to delete. Such resources are
-    parts of a network, roles' attached policies, and groups that are already deleted.
+    """Prepare a stack for deletion: remove resources that moto would leave behind or refuse to delete. Such resources
+    are parts of a network, policies that are attached to roles, and groups that are already deleted.
     """
     stack = next(
         (
@@ -99,12 +98,14 @@ def prepare_deletion(account: Account, name: str) -> None:
     if stack is None:
         return
     resources = stack.template_dict["Resources"]
-    for kind, prepare in _PREPARATIONS.items():
-        for logical_id in [logical_id for logical_id, resource in resources.items() if resource["Type"] == kind]:
+    for resource_type, prepare_resource in _PREPARATION_BY_TYPE.items():
+        for logical_id in [
+            logical_id for logical_id, resource in resources.items() if resource["Type"] == resource_type
+        ]:
             if stack.resource_map.get(logical_id) is not None:
-                prepare(account, str(clean_json({"Ref": logical_id}, stack.resource_map)))
+                prepare_resource(account, str(clean_json({"Ref": logical_id}, stack.resource_map)))
     for logical_id, resource in resources.items():
-        group = stack.resource_map.get(logical_id) if resource["Type"] == GROUP else None
+        group = stack.resource_map.get(logical_id) if resource["Type"] == GROUP_TYPE else None
         if group is not None and group.physical_resource_id not in account.autoscaling.autoscaling_groups:
             del stack.resource_map._parsed_resources[logical_id]
 
@@ -123,7 +124,9 @@ def _delete_gateway(account: Account, name: str) -> None:
 
 
 def _release_address(account: Account, name: str) -> None:
-    """Release the address. A reference to an Elastic IP gives the address itself, not its allocation id."""
+    """Release an Elastic IP address. `name` is the address itself, not its allocation id, because a template's
+    reference to an Elastic IP gives the address.
+    """
     (address,) = [candidate for candidate in account.ec2.addresses if candidate.public_ip == name]
     account.ec2.release_address(allocation_id=address.allocation_id)
 
@@ -133,8 +136,8 @@ def _detach_policies(account: Account, name: str) -> None:
         account.iam.detach_role_policy(policy, name)
 
 
-_PREPARATIONS = {  # in order: a resource comes before the resources that it depends on
-    ROLE: _detach_policies,
+_PREPARATION_BY_TYPE = {  # in order: a resource comes before the resources that it depends on
+    ROLE_TYPE: _detach_policies,
     "AWS::EC2::VPCEndpoint": lambda account, name: account.ec2.delete_vpc_endpoints([name]),
     "AWS::EC2::NatGateway": lambda account, name: account.ec2.delete_nat_gateway(name),
     "AWS::EC2::EIP": _release_address,
@@ -143,21 +146,21 @@ _PREPARATIONS = {  # in order: a resource comes before the resources that it dep
 }
 
 
-def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The resolved properties of the stack's functions. A function's own variables take precedence over variables of
-    `Globals`.
+def function_properties(account: Account, name: str) -> list[dict[str, Any]]:
+    """The properties of the stack's Lambda functions, with resolved references. A function's own environment variables
+    take precedence over variables of `Globals`.
     """
     stack = account.cloudformation.get_stack(name)
     shared_variables = (
         stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     )
-    resolved = []
+    resolved_properties = []
     for resource in stack.template_dict["Resources"].values():
-        if resource["Type"] == FUNCTION:
+        if resource["Type"] == FUNCTION_TYPE:
             properties = resource["Properties"]
-            variables = {**shared_variables, **properties.get("Environment", {}).get("Variables", {})}
-            other_properties = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
-            resolved.append(
-                clean_json({**other_properties, "Environment": {"Variables": variables}}, stack.resource_map)
+            function_variables = {**shared_variables, **properties.get("Environment", {}).get("Variables", {})}
+            kept_properties = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
+            resolved_properties.append(
+                clean_json({**kept_properties, "Environment": {"Variables": function_variables}}, stack.resource_map)
             )
-    return resolved
+    return resolved_properties

@@ -29,21 +29,21 @@ TROUBLE_EVENTS = (
 
 
 class Narrator:
-    """Show a job's events. `log_of` gives the log file of an instance's worker. `afterwards` is a hint that is shown
-    when the job is over. Quick epochs are shown once in `every` seconds, besides the first epoch of each generation and
-    the last epoch.
+    """Show a job's events to a user. `log_of` returns the log file of an instance's worker. `end_hint` is a text that
+    is shown when the job has ended. At most one epoch in `epoch_seconds` is shown, besides the first epoch of each
+    generation and the last epoch of the job.
     """
 
     def __init__(
         self,
         display: Display,
         log_of: Callable[[str], Path | None] = lambda instance: None,
-        afterwards: str = "",
-        every: float = 0.0,
+        end_hint: str = "",
+        epoch_seconds: float = 0.0,
     ) -> None:
-        self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
-        self._last_shown: events.Segment | None = None  # the last epoch that was shown
-        self._skipped: events.Segment | None = None  # the latest epoch, if it was not shown
+        self._display, self._log_of, self._end_hint, self._epoch_seconds = display, log_of, end_hint, epoch_seconds
+        self._last_shown_epoch: events.Segment | None = None  # the last epoch that was shown
+        self._skipped_epoch: events.Segment | None = None  # the latest epoch, if it was not shown
         self._last_output_line = ""  # the last line of the last script output
         self._training_instance = ""  # an instance that trains
         self._failed_instance = ""  # the instance of the last trouble
@@ -52,7 +52,7 @@ class Narrator:
         match event:
             case events.Segment():
                 self._training_instance = next(iter(event.pids), self._training_instance)
-                self._epoch(event)
+                self._show_epoch(event)
             case events.Pause():
                 self._display.show_line(
                     f"remaining workers paused {event.seconds:.2f} s for generation {event.generation}"
@@ -60,13 +60,14 @@ class Narrator:
             case events.Joined() | events.Left():
                 line = f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})"
                 self._display.show_line(line)
-            case events.Finished(position=at):
+            case events.Finished(position=position):
                 self._show_end(
-                    f"the job has finished after {at.epoch} epochs, at step {at.step}", self._training_instance
+                    f"the job has finished after {position.epoch} epochs, at step {position.step}",
+                    self._training_instance,
                 )
             case events.Failed():
-                *more, last = shown_lines(event.reason)
-                if more and last.strip() != self._last_output_line:
+                *earlier_lines, last_line = shown_lines(event.reason)
+                if earlier_lines and last_line.strip() != self._last_output_line:
                     self._show_output(f"the job fails: {event.reason}")
                 self._show_end(
                     f"the job failed: {in_brief(event.reason)}", self._failed_instance or self._training_instance
@@ -75,16 +76,22 @@ class Narrator:
                 self._failed_instance = getattr(event, "instance", self._failed_instance)
                 self._show_output(describe(event))
 
-    def _epoch(self, epoch: events.Segment) -> None:
-        last = self._last_shown
-        if last is not None and epoch.generation == last.generation and 0 <= epoch.at - last.at < self._every:
-            self._skipped = epoch
+    def _show_epoch(self, epoch: events.Segment) -> None:
+        last_epoch = self._last_shown_epoch
+        if (
+            last_epoch is not None
+            and epoch.generation == last_epoch.generation
+            and 0 <= epoch.at - last_epoch.at < self._epoch_seconds
+        ):
+            self._skipped_epoch = epoch
             return
         self._display.show_epoch(epoch)
-        self._last_shown, self._skipped = epoch, None
+        self._last_shown_epoch, self._skipped_epoch = epoch, None
 
     def _show_output(self, text: str) -> None:
-        """Show a script's output in full the first time, and in brief if the script repeats it, as after a restart."""
+        """Show a script's output in full the first time, and in brief if the script repeats the output, as after a
+        restart.
+        """
         lines = shown_lines(text)
         if len(lines) > 1 and lines[-1].strip() == self._last_output_line:
             lines = [in_brief(text)]
@@ -96,11 +103,11 @@ class Narrator:
             self._display.show_line(f"    {line}")
 
     def _show_end(self, ending: str, instance: str) -> None:
-        """Show the job's end. The last line has the reason and the log."""
-        if self._skipped is not None:
-            self._display.show_epoch(self._skipped)
-        self._last_shown = self._skipped = None
-        if self._afterwards:
-            self._display.show_line(self._afterwards)
+        """Show the job's end. The last line has the reason for the end and the path of the log file."""
+        if self._skipped_epoch is not None:
+            self._display.show_epoch(self._skipped_epoch)
+        self._last_shown_epoch = self._skipped_epoch = None
+        if self._end_hint:
+            self._display.show_line(self._end_hint)
         log = self._log_of(instance)
         self._display.show_line(ending if log is None else f"{ending}; its log: {log}")

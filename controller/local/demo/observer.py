@@ -20,9 +20,9 @@ from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
 from dyntrain.training.records import Unreadable
 
-POLL_SECONDS = 0.15
-E = TypeVar("E", bound=Event)
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 0.15  # between two observations of the cluster
+EventType = TypeVar("EventType", bound=Event)
+SECONDS_BETWEEN_CHECKS = 1.0  # of a condition for which the demo waits
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Observations:
     """Everything that was observed. Times are in seconds since the Unix epoch."""
 
     statuses: Statuses = field(default_factory=dict)
-    states: dict[str, str] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
-    base: set[str] = field(default_factory=set)
+    states: dict[str, str] = field(default_factory=dict)  # the EC2 state of each instance
+    addresses: dict[str, str] = field(default_factory=dict)  # the private address of each instance
+    base: set[str] = field(default_factory=set)  # the instances that are base nodes
     terminated_at: dict[str, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -40,11 +40,11 @@ class Observations:
         """The value of the instance's status tag, or None without a tag."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
-    def of_type(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
+    def of_type(self, event_type: type[EventType]) -> list[EventType]:
+        return [event for event in self.events if isinstance(event, event_type)]
 
     def left_running(self) -> list[str]:
-        """Elastic instances that still cost money."""
+        """Elastic instances that still run, and therefore cost money."""
         return sorted(
             instance
             for instance, state in self.states.items()
@@ -53,19 +53,19 @@ class Observations:
 
 
 class Observer:
-    """Observe the cluster every `every` seconds on a separate thread, from `start` to `stop`. The thread calls
-    `show_line` with a line for each change.
+    """Observe the cluster every `poll_seconds` on a separate thread, from `start` to `stop`. The thread calls
+    `show_line` with a line for each change of the cluster.
     """
 
     def __init__(
-        self, ec2: Any, cluster: str, mount: Path, show_line: Callable[[str], None], every: float = POLL_SECONDS
+        self, ec2: Any, cluster: str, mount: Path, show_line: Callable[[str], None], poll_seconds: float = POLL_SECONDS
     ) -> None:
         self._ec2, self._cluster, self._show_line = ec2, cluster, show_line
-        self._mount, self._every = mount, every
-        self._log, self._offset = Path(), 0
+        self._mount, self._poll_seconds = mount, poll_seconds
+        self._events_path, self._read_byte_count = Path(), 0
         self._stop = threading.Event()
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread = threading.Thread(target=self._observe_repeatedly, name="observer", daemon=True)
         self.observations = Observations()
         self.on_event: Callable[[Event], None] = lambda event: None
 
@@ -73,46 +73,50 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after one more observation, so that the last change is included."""
+        """Stop observing after one more observation, so that the last change is included."""
         self._stop.set()
         self._thread.join(10)
         self._observe()
 
-    def end(self) -> None:
-        """Stop without another observation, so that the end of the cluster itself is not shown."""
+    def stop_at_once(self) -> None:
+        """Stop observing at once, so that the end of the whole cluster is not shown as a change."""
         self._stop.set()
         self._thread.join(10)
 
     def wait_for(self, condition: Callable[[Observations], bool], seconds: float, description: str) -> None:
-        """Wait for a condition. `seconds` is the limit on an idle host. Raises TimeoutError, which names
-        `description`.
+        """Wait until a condition holds. `seconds` is the time limit on an idle host. Raises TimeoutError, whose message
+        contains `description`.
         """
         deadline = Deadline(seconds)
         while True:
             with self._changed:
-                if condition(self.observations) or (self._changed.wait(LOOK_SECONDS) and condition(self.observations)):
+                if condition(self.observations) or (
+                    self._changed.wait(SECONDS_BETWEEN_CHECKS) and condition(self.observations)
+                ):
                     return
             if deadline.passed():
-                raise TimeoutError(f"this did not happen within {deadline.bound:.0f} s: {description}")
+                raise TimeoutError(
+                    f"the wait timed out after {deadline.bound:.0f} s, without this result: {description}"
+                )
 
     @property
     def ledger(self) -> Path:
-        """The ledger of the present job. Raises OSError before the first job."""
-        return self._job().ledger
+        """The ledger folder of the present job. Raises OSError before the first job has begun."""
+        return self._job_folder().ledger
 
-    def _job(self) -> JobFolder:
-        current = read_current_job(current_job_file(self._mount, self._cluster))
-        return JobFolder.of(self._mount, self._cluster, current.job)
+    def _job_folder(self) -> JobFolder:
+        current_job = read_current_job(current_job_file(self._mount, self._cluster))
+        return JobFolder.of(self._mount, self._cluster, current_job.job)
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._every):
+    def _observe_repeatedly(self) -> None:
+        while not self._stop.wait(self._poll_seconds):
             try:
                 self._observe()
             except (BotoCoreError, ClientError, Unreadable) as error:
                 self._show_line(f"the cluster could not be observed, and is observed again: {error}")
 
     def _observe(self) -> None:
-        instances, statuses = self._instances(), self._statuses()
+        instances, statuses = self._read_instances(), self._read_statuses()
         events = self._new_events()
         with self._changed:
             self._note_instances(instances)
@@ -127,7 +131,7 @@ class Observer:
         for event in events:
             self.on_event(event)
 
-    def _instances(self) -> list[dict[str, Any]]:
+    def _read_instances(self) -> list[dict[str, Any]]:
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster]}]
         )
@@ -135,42 +139,45 @@ class Observer:
             instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
         ]
 
-    def _statuses(self) -> dict[str, str]:
+    def _read_statuses(self) -> dict[str, str]:
         pages = self._ec2.get_paginator("describe_tags").paginate(Filters=[{"Name": "key", "Values": [STATUS_TAG]}])
         return {tag["ResourceId"]: tag["Value"] for page in pages for tag in page["Tags"]}
 
     def _note_instances(self, instances: list[dict[str, Any]]) -> None:
         for instance in instances:
-            name, state = instance["InstanceId"], instance["State"]["Name"]
+            instance_id, state = instance["InstanceId"], instance["State"]["Name"]
             if any(tag["Key"] == BASE_TAG for tag in instance.get("Tags", [])):
-                self.observations.base.add(name)
-            self.observations.addresses.setdefault(name, instance.get("PrivateIpAddress", ""))
-            if self.observations.states.get(name) != state:
-                self._show_line(f"{name}  {state}")
+                self.observations.base.add(instance_id)
+            self.observations.addresses.setdefault(instance_id, instance.get("PrivateIpAddress", ""))
+            if self.observations.states.get(instance_id) != state:
+                self._show_line(f"{instance_id}  {state}")
                 if state == "terminated":
-                    self.observations.terminated_at[name] = time.time()
-            self.observations.states[name] = state
+                    self.observations.terminated_at[instance_id] = time.time()
+            self.observations.states[instance_id] = state
 
     def _new_events(self) -> list[Event]:
-        """New events of the present job, after the unread events of the job before. A half-written line is read the
-        next time.
+        """The unread events of the previous job, then the new events of the present job. A half-written line is read by
+        a later call.
         """
         try:
-            path = self._job().events
+            events_path = self._job_folder().events
         except OSError:
             return []
-        earlier_events = self._unread_events() if path != self._log else []
-        if path != self._log != Path():
-            self._show_line(f"another job begins: {path.parent.name}")
-        self._log, self._offset = path, self._offset if path == self._log else 0
+        earlier_events = self._unread_events() if events_path != self._events_path else []
+        if events_path != self._events_path != Path():
+            self._show_line(f"another job begins: {events_path.parent.name}")
+        self._events_path, self._read_byte_count = (
+            events_path,
+            self._read_byte_count if events_path == self._events_path else 0,
+        )
         return [*earlier_events, *self._unread_events()]
 
     def _unread_events(self) -> list[Event]:
         try:
-            with self._log.open("rb") as file:
-                file.seek(self._offset)
-                complete_lines = file.read().rpartition(b"\n")[0]
+            with self._events_path.open("rb") as events_file:
+                events_file.seek(self._read_byte_count)
+                complete_lines = events_file.read().rpartition(b"\n")[0]
         except OSError:
             return []
-        self._offset += len(complete_lines) + 1 if complete_lines else 0
-        return [parse(json.loads(line), self._log) for line in complete_lines.splitlines() if line]
+        self._read_byte_count += len(complete_lines) + 1 if complete_lines else 0
+        return [parse(json.loads(line), self._events_path) for line in complete_lines.splitlines() if line]

@@ -16,8 +16,8 @@ from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request of the demo for an instance, and its time in seconds since the Unix epoch."""
+class DemoRequest:
+    """A request of the demo that an instance joins or leaves, with its time in seconds since the Unix epoch."""
 
     instance: str
     requested_at: float
@@ -27,21 +27,21 @@ def build_report(
     observations: Observations,
     statuses: Statuses,
     audit: Audit,
-    joins: list[Request],
-    leaves: list[Request],
+    joins: list[DemoRequest],
+    leaves: list[DemoRequest],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the report. `statuses` are from the controller's audit trail; `joins` and `leaves` are the demo's
-    requests.
+    """Build the demo's report. `statuses` comes from the controller's audit trail. `joins` and `leaves` are the demo's
+    requests that instances join and leave.
     """
-    epochs = [_epoch(event) for event in observations.of_type(Segment) if not event.end.offset]
+    epochs = [_epoch_entry(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
         "statuses": {instance: [status for _, status in history] for instance, history in statuses.items()},
-        "statuses_told": _times(statuses),
-        "statuses_seen": _times(observations.statuses),
-        "joins": [_join(observations, request, mount) for request in joins],
-        "leaves": [_leave(observations, request) for request in leaves],
+        "statuses_told": _timed_statuses(statuses),
+        "statuses_seen": _timed_statuses(observations.statuses),
+        "joins": [_join_entry(observations, request, mount) for request in joins],
+        "leaves": [_leave_entry(observations, request) for request in leaves],
         "pauses_seconds": [event.seconds for event in observations.of_type(Pause)],
         "epochs_audited": len(audit.epochs),
         "samples_lost": audit.lost,
@@ -53,18 +53,18 @@ def build_report(
 
 
 def pids_unchanged(observations: Observations) -> bool:
-    """Whether each instance's worker reported the same process id at all its boundaries. False if no worker reported
-    one.
+    """Whether each instance's worker reported the same process id at the end of every segment. False if no worker
+    reported a process id.
     """
-    pids: dict[str, set[int]] = {}
+    pids_by_instance: dict[str, set[int]] = {}
     for event in observations.of_type(Segment):
         for instance, pid in event.pids.items():
-            pids.setdefault(instance, set()).add(pid)
-    return bool(pids) and all(len(instance_pids) == 1 for instance_pids in pids.values())
+            pids_by_instance.setdefault(instance, set()).add(pid)
+    return bool(pids_by_instance) and all(len(instance_pids) == 1 for instance_pids in pids_by_instance.values())
 
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
-    """The problems in the report; empty when everything went as planned."""
+    """The problems in the demo's report; empty when everything went as planned."""
     problems = []
     if report["samples_lost"] or report["samples_doubled"]:
         problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
@@ -73,13 +73,13 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
     if report["instances_left_running"]:
         problems.append(f"elastic instances still run: {', '.join(report['instances_left_running'])}")
     for source in ("told", "seen"):
-        for instance, line in unexplained_changes(report, report[f"statuses_{source}"]):
-            problems.append(f"{instance}, statuses_{source}: {line}")
-    order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
+        for instance, sentence in unexplained_changes(report, report[f"statuses_{source}"]):
+            problems.append(f"{instance}, statuses_{source}: {sentence}")
+    expected_statuses = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
-        if statuses != order:
-            problems.append(f"{leave['instance']} had the statuses {statuses} instead of {order}")
+        if statuses != expected_statuses:
+            problems.append(f"{leave['instance']} had the statuses {statuses} instead of {expected_statuses}")
         if leave["terminated_at"] is None:
             problems.append(f"{leave['instance']} was not terminated")
     problems += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
@@ -90,21 +90,21 @@ def unexplained_changes(
     report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]
 ) -> Iterator[tuple[str, str]]:
     """Status changes that none of the demo's requests explains, as (instance, sentence)."""
-    requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
-    requests += [(leave["instance"], leave["requested_at"], Cause.MUST_LEAVE) for leave in report["leaves"]]
+    timed_requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
+    timed_requests += [(leave["instance"], leave["requested_at"], Cause.MUST_LEAVE) for leave in report["leaves"]]
     for instance, history in statuses.items():
-        causes = [(at, cause) for requested_instance, at, cause in requests if requested_instance == instance]
-        for line in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], causes):
-            yield instance, line
+        causes = [(at, cause) for requested_instance, at, cause in timed_requests if requested_instance == instance]
+        for sentence in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], causes):
+            yield instance, sentence
 
 
-def _times(statuses: Statuses) -> dict[str, list[dict[str, Any]]]:
+def _timed_statuses(statuses: Statuses) -> dict[str, list[dict[str, Any]]]:
     return {
         instance: [{"at": at, "status": status} for at, status in history] for instance, history in statuses.items()
     }
 
 
-def _epoch(event: Segment) -> dict[str, Any]:
+def _epoch_entry(event: Segment) -> dict[str, Any]:
     return {
         "epoch": event.epoch,
         "generation": event.generation,
@@ -116,25 +116,25 @@ def _epoch(event: Segment) -> dict[str, Any]:
     }
 
 
-def _join(observations: Observations, request: Request, mount: Path) -> dict[str, Any]:
-    joined = next((event for event in observations.of_type(Joined) if event.instance == request.instance), None)
+def _join_entry(observations: Observations, request: DemoRequest, mount: Path) -> dict[str, Any]:
+    joined_event = next((event for event in observations.of_type(Joined) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
         "prepared_at": _prepared_at(mount, observations.addresses.get(request.instance, "")),
-        "joined_at": joined and joined.at,
-        "joined_epoch": joined and joined.epoch,
+        "joined_at": joined_event and joined_event.at,
+        "joined_epoch": joined_event and joined_event.epoch,
     }
 
 
-def _leave(observations: Observations, request: Request) -> dict[str, Any]:
-    forming = next((event for event in observations.of_type(Forming) if request.instance in event.leaving), None)
-    leave = next((event for event in observations.of_type(Left) if event.instance == request.instance), None)
+def _leave_entry(observations: Observations, request: DemoRequest) -> dict[str, Any]:
+    forming_event = next((event for event in observations.of_type(Forming) if request.instance in event.leaving), None)
+    left_event = next((event for event in observations.of_type(Left) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
-        "left_at": leave and leave.at,
-        "left_epoch": forming and forming.position.epoch,
+        "left_at": left_event and left_event.at,
+        "left_epoch": forming_event and forming_event.position.epoch,
         "terminated_at": observations.terminated_at.get(request.instance),
     }
 

@@ -1,5 +1,5 @@
-"""Read the announced statuses from the controller's audit trail. Regular reads of the tags may miss a short-lived
-status.
+"""Read the statuses that the controller announced from its audit trail. Regular reads of the instances' tags may miss a
+short-lived status.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dyntrain.controller.core.history.trail import ActionDone
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.loops.ports import TrailEntry
 
-LOOK_SECONDS = 0.5
+SECONDS_BETWEEN_READS = 0.5  # of the audit trail
 Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
 
 
-def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
+def read_trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
     """The cluster's audit trail, oldest entry first. Raises ClientError or BotoCoreError."""
     pages = dynamodb.get_paginator("query").paginate(
         TableName=table,
@@ -30,27 +30,29 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
 
 
 def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
-    """The announced statuses by instance. A tag written again with the same value does not count."""
+    """The statuses that the controller announced for each instance. A status tag that was written again with the same
+    value is not repeated.
+    """
     statuses: Statuses = {}
-    for stored in entries:
-        entry = stored.entry
+    for trail_entry in entries:
+        entry = trail_entry.entry
         if isinstance(entry, ActionDone) and entry.kind == SetStatusTag.__name__:
             history = statuses.setdefault(entry.instance, [])
             if not history or history[-1][1] != entry.value:
-                history.append((stored.at, entry.value))
+                history.append((trail_entry.at, entry.value))
     return statuses
 
 
 def wait_until_removed(
-    read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
+    read_entries: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
 ) -> Statuses:
     """Wait until all `instances` are announced as removed, or until a limit of `seconds` on an idle host; return the
-    statuses. The controller writes the trail after the actions of a pass.
+    statuses. The wait is needed because the controller writes its audit trail after it has announced a status.
     """
     deadline = Deadline(seconds)
     while True:
-        statuses = announced_statuses(read())
-        last = {instance: history[-1][1] for instance, history in statuses.items()}
-        if all(last.get(instance) == "REMOVED" for instance in instances) or deadline.passed():
+        statuses = announced_statuses(read_entries())
+        last_statuses = {instance: history[-1][1] for instance, history in statuses.items()}
+        if all(last_statuses.get(instance) == "REMOVED" for instance in instances) or deadline.passed():
             return statuses
-        time.sleep(LOOK_SECONDS)
+        time.sleep(SECONDS_BETWEEN_READS)

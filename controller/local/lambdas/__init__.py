@@ -1,1 +1,1 @@
-"""The emulated Lambda and EventBridge: rules, event bus, streams, schedules, handler processes, dead letters."""
+"""The emulated Lambda and EventBridge: event rules, event bus, streams, schedules, handler processes, dead letters."""

@@ -10,23 +10,23 @@ import uuid
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.disturbance import Disturbance
-from dyntrain.controller.local.events import Event, Origin
+from dyntrain.controller.local.events import Event, EventOrigin
 from dyntrain.controller.local.lambdas.functions import Lambdas
 from dyntrain.controller.local.lambdas.rules import Rules
 from dyntrain.controller.local.options import Options
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 
 
-class Bus:
-    """The event bus. Each delivery is randomly delayed, and a fraction of the deliveries is repeated, as EventBridge
-    may do.
+class EventBus:
+    """The event bus. Each delivery of an event is randomly delayed, and a fraction of the deliveries is repeated, as
+    EventBridge may do.
     """
 
     def __init__(
         self,
         account: Account,
         agenda: Agenda,
-        trace: Trace,
+        trace: CloudTrace,
         lambdas: Lambdas,
         options: Options,
         disturbance: Disturbance,
@@ -44,20 +44,20 @@ class Bus:
     def set_rules(self, rules: Rules) -> None:
         self._rules = rules
 
-    def origin(self) -> Origin:
-        """The origin of an event that happens now."""
-        return Origin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
+    def origin(self) -> EventOrigin:
+        """The `EventOrigin` (account, region, time and id) of an event that happens now."""
+        return EventOrigin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
 
     def publish(self, event: Event) -> None:
-        targets = self._rules.targets(event)
-        self._trace.write("event", event=event, targets=targets)
-        for function in targets:
+        target_functions = self._rules.targets(event)
+        self._trace.write("event", event=event, targets=target_functions)
+        for function in target_functions:
             self.deliver(function, event)
 
     def deliver(self, function: str, event: Event, *, losable: bool = True) -> None:
         with self._lock:
-            delays = [self._random.uniform(0, self._options.delivery_jitter)]
+            usual_delays = [self._random.uniform(0, self._options.delivery_jitter)]
             if self._random.random() < self._options.duplicate_fraction:
-                delays.append(self._random.uniform(0, self._options.duplicate_delay))
-        for delay in self._disturbance.delays(delays, losable):
-            self._agenda.after(delay, lambda: self._lambdas.invoke_async(function, event))
+                usual_delays.append(self._random.uniform(0, self._options.duplicate_delay))
+        for delay_seconds in self._disturbance.delivery_delays(usual_delays, losable):
+            self._agenda.run_after(delay_seconds, lambda: self._lambdas.invoke_async(function, event))

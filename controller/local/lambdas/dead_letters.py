@@ -1,6 +1,7 @@
-"""Store invocations that failed at every attempt, in a file and in the SQS queue that the function's stack names.
+"""Store Lambda invocations that failed at every attempt, in a file and in the SQS queue that the function's stack
+names.
 
-The body has the format of Lambda's on-failure destination:
+The message body has the format of Lambda's on-failure destination:
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
 """
 
@@ -25,14 +26,14 @@ class DeadLetters:
         self._destinations: Mapping[str, str] = {}
 
     def set_destinations(self, destinations: Mapping[str, str]) -> None:
-        """Set the ARN of each function's queue. An empty ARN means no queue."""
+        """Set the ARN of each function's SQS queue. An empty ARN means that the function has no queue."""
         self._destinations = destinations
 
-    def put(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:
-        now = time.time()
-        letter = {
+    def store(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:
+        failed_at = time.time()
+        dead_letter = {
             "version": "1.0",
-            "timestamp": timestamp(now),
+            "timestamp": timestamp(failed_at),
             "requestContext": {
                 "requestId": request_id,
                 "functionArn": self._account.arn("lambda", f"function:{function}"),
@@ -43,9 +44,9 @@ class DeadLetters:
             "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
             "responsePayload": {"errorType": error_type, "errorMessage": error},
         }
-        body = json.dumps(letter)
-        with self._lock, self._path.open("a", encoding="utf-8") as file:
-            file.write(body + "\n")
-        if queue := self._destinations.get(function, "").rpartition(":")[2]:
+        message_body = json.dumps(dead_letter)
+        with self._lock, self._path.open("a", encoding="utf-8") as letters_file:
+            letters_file.write(message_body + "\n")
+        if queue_name := self._destinations.get(function, "").rpartition(":")[2]:
             with self._account.lock:
-                self._account.sqs.send_message(queue, body)
+                self._account.sqs.send_message(queue_name, message_body)

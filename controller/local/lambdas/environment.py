@@ -1,4 +1,4 @@
-"""One Lambda execution environment: a process that answers one invocation at a time."""
+"""One Lambda execution environment: a process that runs handlers, one invocation at a time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dyntrain.controller.local.lines import read_line
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.local.spawner import Spawner
 
-LOAD_SECONDS = 60.0
+APP_IMPORT_SECONDS = 60.0  # limit for the start of a handler process
 
 
-class Died(Exception):
-    """Raised when the process ended before it answered, or was killed because it did not answer in time."""
+class HandlerDied(Exception):
+    """Raised when the handler process ended before it answered, or was killed because it did not answer in time."""
 
 
-class TimedOut(Died):
-    """Raised when the process did not answer in time and was killed."""
+class HandlerTimedOut(HandlerDied):
+    """Raised when the handler process did not answer in time and was killed."""
 
 
 class ExecutionEnvironment:
-    """A process that runs handlers. Not thread-safe: each environment belongs to one worker thread. The next invocation
-    replaces a process that has ended.
+    """A process that runs handlers. Not thread-safe: each execution environment belongs to one worker thread. If the
+    process has ended, the next invocation starts another process.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class ExecutionEnvironment:
         self._spawner = spawner
         self._app = app
         self._environment = environment
-        self._log = log
+        self._log_path = log
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: int | None = None
-        self._pending = b""
+        self._answer_descriptor: int | None = None
+        self._unread_bytes = b""
         self._closed = False
 
     @property
@@ -50,17 +50,17 @@ class ExecutionEnvironment:
         return self._process.pid if self._process is not None else None
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
-        """Add the variables of the function's configuration to the process's environment."""
+        """Add a function's configured environment variables to the environment of the handler process."""
         self._environment = {**self._environment, **variables}
 
-    def load(self) -> None:
-        """Start the process. Raises AppNotLoaded with the reason."""
+    def start_process(self) -> None:
+        """Start the handler process, which imports the Chalice app. Raises AppNotLoaded with the reason."""
         self.kill()
         if self._closed:
-            raise AppNotLoaded("the cloud is stopping")
+            raise AppNotLoaded("the app was not loaded, because the cloud is stopping")
         read_end, write_end = os.pipe()
         try:
-            with self._log.open("ab") as log:
+            with self._log_path.open("ab") as log_file:
                 self._process = self._spawner.spawn(
                     (
                         sys.executable,
@@ -75,32 +75,32 @@ class ExecutionEnvironment:
                     environment=self._environment,
                     directory=self._directory,
                     stdin=subprocess.PIPE,
-                    output=log,
-                    keep=(write_end,),
+                    output=log_file,
+                    inherited_descriptors=(write_end,),
                 )
         finally:
             os.close(write_end)
-        self._answers, self._pending = read_end, b""
+        self._answer_descriptor, self._unread_bytes = read_end, b""
         try:
-            first_answer = self._read(Deadline(LOAD_SECONDS))
-        except Died as error:
+            first_answer = self._read_answer(Deadline(APP_IMPORT_SECONDS))
+        except HandlerDied as error:
             raise AppNotLoaded(
-                f"the handlers' process of {self._app!r} ended before the app was loaded; see {self._log}"
+                f"the handlers' process of {self._app!r} ended before the app was loaded; see {self._log_path}"
             ) from error
         if not first_answer["ok"]:
             raise AppNotLoaded(
-                f"the Chalice app {self._app!r} cannot be loaded: {first_answer['error']}; see {self._log}"
+                f"the Chalice app {self._app!r} cannot be loaded: {first_answer['error']}; see {self._log_path}"
             )
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Run a handler and return its answer. `timeout` is the function's time limit in seconds; a busy host gets more
-        time. Raises TimedOut or Died; the next call then starts another process.
+        time. Raises HandlerTimedOut or HandlerDied. After an error, the next invocation starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
-                self.load()
+                self.start_process()
             except AppNotLoaded as error:
-                raise Died(str(error)) from error
+                raise HandlerDied(str(error)) from error
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -108,18 +108,20 @@ class ExecutionEnvironment:
             self._process.stdin.flush()
         except OSError as error:
             self.kill()
-            raise Died("the handler process ended before its answer") from error
-        return self._read(Deadline(timeout, headroom=1.0))
+            raise HandlerDied("the handler process ended before its answer") from error
+        return self._read_answer(Deadline(timeout, headroom=1.0))
 
-    def interrupt(self) -> None:
-        """Kill the process from another thread, and prevent a new start. A waiting `invoke` raises Died."""
+    def kill_for_good(self) -> None:
+        """Kill the handler process from another thread, and prevent a restart. An `invoke` that still waits raises
+        HandlerDied.
+        """
         self._closed = True
-        process = self._process
-        if process is not None:
-            process.kill()
+        running_process = self._process
+        if running_process is not None:
+            running_process.kill()
 
     def kill(self) -> None:
-        """Kill the process and wait for its end. Safe to repeat."""
+        """Kill the handler process and wait for its end. Safe to call again."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -127,19 +129,19 @@ class ExecutionEnvironment:
                 with contextlib.suppress(OSError):  # the ended process cannot receive unsent bytes
                     self._process.stdin.close()
             self._process = None
-        if self._answers is not None:
-            os.close(self._answers)
-            self._answers = None
+        if self._answer_descriptor is not None:
+            os.close(self._answer_descriptor)
+            self._answer_descriptor = None
 
-    def _read(self, deadline: Deadline) -> dict[str, Any]:
-        assert self._answers is not None
+    def _read_answer(self, deadline: Deadline) -> dict[str, Any]:
+        assert self._answer_descriptor is not None
         try:
-            line, self._pending = read_line(self._answers, deadline, self._pending)
+            line, self._unread_bytes = read_line(self._answer_descriptor, deadline, self._unread_bytes)
         except TimeoutError as error:
             self.kill()
-            raise TimedOut("the handler did not answer in time and was killed") from error
+            raise HandlerTimedOut("the handler did not answer in time and was killed") from error
         except EOFError as error:
             self.kill()
-            raise Died("the handler process ended before its answer") from error
+            raise HandlerDied("the handler process ended before its answer") from error
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -1,7 +1,8 @@
-"""Run handlers as Lambda does: concurrently, in processes that share nothing, with retries of asynchronous invocations.
+"""Run handlers as Lambda does: concurrently, in separate processes, with retries of asynchronous invocations.
 
-A failed asynchronous invocation (error, timeout or killed process) is tried again after each of `retry_delays`, then
-becomes a dead letter. A synchronous invocation, as for a stream, returns its result to the caller without a retry.
+An asynchronous invocation that failed (error, timeout or killed process) is repeated after each delay in
+`retry_delays`, and then becomes a dead letter. A synchronous invocation, as for a stream, returns its result to the
+caller without a retry.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.errors import AppNotLoaded
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
-from dyntrain.controller.local.lambdas.environment import Died, ExecutionEnvironment, TimedOut
+from dyntrain.controller.local.lambdas.environment import ExecutionEnvironment, HandlerDied, HandlerTimedOut
 from dyntrain.controller.local.lambdas.rules import Function
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
-from dyntrain.controller.local.trace import Trace
+from dyntrain.controller.local.trace import CloudTrace
 
-DEFAULT_TIMEOUT = 3.0  # seconds, as in Lambda
+DEFAULT_TIMEOUT_SECONDS = 3.0  # seconds, as in Lambda
 
 
 @dataclass(frozen=True)
 class InvocationResult:
-    """The result of an invocation. `kind` is ok, error (the handler raised), timeout, died (the process ended) or
-    stopped (the cloud stopped).
+    """The result of an invocation. `kind` is ok, error (the handler raised an exception), timeout, died (the handler
+    process ended) or stopped (the embedded cloud stopped).
     """
 
-    kind: str
+    kind: str  # ok, error, timeout, died or stopped
     error_type: str = ""
     error: str = ""
     result: Any = None
@@ -51,13 +52,13 @@ class Invocation:
     function: str
     event: Any
     request_id: str
-    attempt: int = 1
+    attempt: int = 1  # counts the attempts of an asynchronous invocation
     answer: Future[InvocationResult] | None = field(default=None, compare=False)
 
 
 class FairQueue:
-    """A queue that serves functions in turn, because Lambda scales each function separately. Invocations of one
-    function keep their order.
+    """A queue of invocations that serves functions in turn, because Lambda scales each function separately. Invocations
+    of one function keep their order.
     """
 
     def __init__(self) -> None:
@@ -65,15 +66,15 @@ class FairQueue:
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, invocation: Invocation) -> bool:
-        """Add an invocation. Returns False if the queue is closed: the invocation will never run."""
+    def add(self, invocation: Invocation) -> bool:
+        """Add an invocation. Returns False if the queue is closed and the invocation will never run."""
         with self._changed:
             if not self._closed:
                 self._waiting.setdefault(invocation.function, deque()).append(invocation)
                 self._changed.notify()
             return not self._closed
 
-    def get(self) -> Invocation | None:
+    def take(self) -> Invocation | None:
         """Wait for the next invocation and return it. Returns None when the queue is closed."""
         with self._changed:
             while not self._closed and not self._waiting:
@@ -81,29 +82,31 @@ class FairQueue:
             if self._closed:
                 return None
             function = next(iter(self._waiting))
-            queue = self._waiting.pop(function)
-            invocation = queue.popleft()
-            if queue:
-                self._waiting[function] = queue
+            function_queue = self._waiting.pop(function)
+            invocation = function_queue.popleft()
+            if function_queue:
+                self._waiting[function] = function_queue
             return invocation
 
     def close(self) -> list[Invocation]:
         with self._changed:
             self._closed = True
-            pending = [invocation for queue in self._waiting.values() for invocation in queue]
+            waiting_invocations = [
+                invocation for function_queue in self._waiting.values() for invocation in function_queue
+            ]
             self._waiting.clear()
             self._changed.notify_all()
-            return pending
+            return waiting_invocations
 
 
 class Lambdas:
-    """The pool of handler processes. The first process starts at once, further processes when needed."""
+    """The pool of handler processes. The first process starts at once; further processes start when they are needed."""
 
     def __init__(
         self,
         account: Account,
         agenda: Agenda,
-        trace: Trace,
+        trace: CloudTrace,
         dead_letters: DeadLetters,
         options: Options,
         environments: list[ExecutionEnvironment],
@@ -117,18 +120,20 @@ class Lambdas:
         self._timeouts: dict[str, float] = {}
         self._queue = FairQueue()
         self._threads = [
-            threading.Thread(target=self._work, args=(environment,), name=f"lambda-{number}", daemon=True)
-            for number, environment in enumerate(environments)
+            threading.Thread(
+                target=self._run_invocations, args=(environment,), name=f"lambda-{process_number}", daemon=True
+            )
+            for process_number, environment in enumerate(environments)
         ]
 
     @property
     def pids(self) -> list[int]:
-        """The running handler processes."""
+        """The process ids of the running handler processes."""
         return [pid for environment in self._environments if (pid := environment.pid) is not None]
 
     def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
-        """Register the functions and start the threads. All functions share the processes, and therefore all variables;
-        `variables` take precedence.
+        """Register the functions and start the threads that run handlers. All functions share the processes, and
+        therefore all environment variables, among which `variables` take precedence.
         """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
@@ -140,9 +145,9 @@ class Lambdas:
     def stop(self) -> None:
         """Stop running invocations and drop waiting invocations."""
         for invocation in self._queue.close():
-            _answer(invocation, InvocationResult("stopped"))
+            _set_result(invocation, InvocationResult("stopped"))
         for environment in self._environments:
-            environment.interrupt()
+            environment.kill_for_good()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(10.0)
@@ -150,24 +155,24 @@ class Lambdas:
             environment.kill()
 
     def invoke_async(self, function: str, event: Any) -> None:
-        self._queue.put(Invocation(function, event, str(uuid.uuid4())))
+        self._queue.add(Invocation(function, event, str(uuid.uuid4())))
 
     def invoke(self, function: str, event: Any) -> InvocationResult:
-        """Run a handler and wait for its result. The wait is bounded by the handler's timeout and by earlier
-        invocations in the queue.
+        """Run a handler and wait for its result. The wait lasts at most until earlier invocations in the queue have
+        ended and the handler's own timeout has passed.
         """
-        answer: Future[InvocationResult] = Future()
-        if not self._queue.put(Invocation(function, event, str(uuid.uuid4()), answer=answer)):
+        result_future: Future[InvocationResult] = Future()
+        if not self._queue.add(Invocation(function, event, str(uuid.uuid4()), answer=result_future)):
             return InvocationResult("stopped")
-        return answer.result()
+        return result_future.result()
 
-    def _work(self, environment: ExecutionEnvironment) -> None:
+    def _run_invocations(self, environment: ExecutionEnvironment) -> None:
         if environment is self._environments[0]:
             with contextlib.suppress(AppNotLoaded):  # the first invocation reports the error again
-                environment.load()
-        while (invocation := self._queue.get()) is not None:
-            started = time.monotonic()
-            outcome = self._run(environment, invocation)
+                environment.start_process()
+        while (invocation := self._queue.take()) is not None:
+            started_at = time.monotonic()
+            invocation_result = self._run_handler(environment, invocation)
             self._trace.write(
                 "invocation",
                 function=invocation.function,
@@ -175,63 +180,67 @@ class Lambdas:
                 attempt=invocation.attempt,
                 event_id=invocation.event.get("id"),
                 records=len(invocation.event.get("Records", ())),
-                outcome=outcome.kind,
-                error=f"{outcome.error_type}: {outcome.error}" if not outcome.ok else "",
-                result=outcome.result,
-                seconds=round(time.monotonic() - started, 4),
+                outcome=invocation_result.kind,
+                error=f"{invocation_result.error_type}: {invocation_result.error}" if not invocation_result.ok else "",
+                result=invocation_result.result,
+                seconds=round(time.monotonic() - started_at, 4),
             )
             if invocation.answer is not None:
-                _answer(invocation, outcome)
-            elif not outcome.ok:
-                self._handle_failure(invocation, outcome)
+                _set_result(invocation, invocation_result)
+            elif not invocation_result.ok:
+                self._retry_or_give_up(invocation, invocation_result)
 
-    def _run(self, environment: ExecutionEnvironment, invocation: Invocation) -> InvocationResult:
-        timeout = self._options.handler_timeout or self._timeouts.get(invocation.function, DEFAULT_TIMEOUT)
+    def _run_handler(self, environment: ExecutionEnvironment, invocation: Invocation) -> InvocationResult:
+        timeout_seconds = self._options.handler_timeout or self._timeouts.get(
+            invocation.function, DEFAULT_TIMEOUT_SECONDS
+        )
         request = {
             "function": invocation.function,
             "request_id": invocation.request_id,
             "arn": self._account.arn("lambda", f"function:{invocation.function}"),
-            "deadline": time.time() + timeout,
+            "deadline": time.time() + timeout_seconds,
             "event": invocation.event,
         }
         try:
-            answer = environment.invoke(request, timeout)
-        except TimedOut:
-            return InvocationResult("timeout", "Sandbox.Timedout", f"the task timed out after {timeout} seconds")
-        except Died as error:
+            handler_answer = environment.invoke(request, timeout_seconds)
+        except HandlerTimedOut:
+            return InvocationResult(
+                "timeout", "Sandbox.Timedout", f"the task timed out after {timeout_seconds} seconds"
+            )
+        except HandlerDied as error:
             return InvocationResult("died", "Runtime.ExitError", str(error))
-        if answer["ok"]:
-            return InvocationResult("ok", result=answer["result"])
-        return InvocationResult("error", answer["error_type"], answer["error"])
+        if handler_answer["ok"]:
+            return InvocationResult("ok", result=handler_answer["result"])
+        return InvocationResult("error", handler_answer["error_type"], handler_answer["error"])
 
-    def _handle_failure(self, invocation: Invocation, outcome: InvocationResult) -> None:
-        delays = self._options.retry_delays
-        if invocation.attempt > len(delays):
-            self._dead_letters.put(
+    def _retry_or_give_up(self, invocation: Invocation, invocation_result: InvocationResult) -> None:
+        retry_delays = self._options.retry_delays
+        if invocation.attempt > len(retry_delays):
+            self._dead_letters.store(
                 invocation.function,
                 invocation.request_id,
                 invocation.event,
                 invocation.attempt,
-                outcome.error_type,
-                outcome.error,
+                invocation_result.error_type,
+                invocation_result.error,
             )
             return
         next_attempt = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
-        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
+        self._agenda.run_after(retry_delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
 
     def _retry(self, invocation: Invocation) -> None:
-        self._queue.put(invocation)
+        self._queue.add(invocation)
 
 
-def _answer(invocation: Invocation, outcome: InvocationResult) -> None:
+def _set_result(invocation: Invocation, invocation_result: InvocationResult) -> None:
     if invocation.answer is not None and not invocation.answer.done():
-        invocation.answer.set_result(outcome)
+        invocation.answer.set_result(invocation_result)
 
 
 def execution_environments(
     spawner: Spawner, app: str, directory: Path | None, variables: dict[str, str], logs: Path, count: int
 ) -> list[ExecutionEnvironment]:
     return [
-        ExecutionEnvironment(spawner, app, variables, logs / f"handler-{number}.log", directory)
-        for number in range(count)
+        ExecutionEnvironment(spawner, app, variables, logs / f"handler-{process_number}.log", directory)
+        for process_number in range(count)
     ]

@@ -1,7 +1,7 @@
-"""Build the template of a Chalice app that `make package` writes and `make deploy` gives to CloudFormation, but without
-the zip. Chalice's template is merged with `.chalice/resources.yaml`.
+"""Build the CloudFormation template of a Chalice app, as `make package` writes it, but without the zip of the code.
+Chalice's template is merged with `.chalice/resources.yaml`.
 
-A separate process imports the app, as Chalice does, with the environment variables of the stage.
+A separate process imports the app with the environment variables of the deployed stage, as Chalice does.
 """
 
 from __future__ import annotations
@@ -21,31 +21,35 @@ from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
 
 IMPORT_SECONDS = 30.0
-STAGE = "prod"  # the embedded cloud deploys this stage's configuration under another stage name
-ZIP = "deployment.zip"
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
+DEPLOYED_STAGE = "prod"  # the embedded cloud deploys this stage's configuration under another stage name
+ZIP_NAME = "deployment.zip"
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 
 
 def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The template with defaults for the parameters: the stage and its tag suffix. `StageIdentity` gets the stage's way
-    of verifying identity documents.
+    """The template, with the stage and its tag suffix as defaults of the parameters. The template's resource
+    `StageIdentity` gets the stage's way of verifying identity documents.
     """
-    variables = _variables(config, stage)
-    for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
-        if value is not None and name in template.get("Parameters", {}):
-            template["Parameters"][name]["Default"] = value
+    stage_variables = _stage_variables(config, stage)
+    for parameter_name, default_value in (
+        ("Stage", stage),
+        ("ElasticSuffix", stage_variables.get("DYNTRAIN_ELASTIC_SUFFIX")),
+    ):
+        if default_value is not None and parameter_name in template.get("Parameters", {}):
+            template["Parameters"][parameter_name]["Default"] = default_value
     if "StageIdentity" in template["Resources"]:
-        template["Resources"]["StageIdentity"]["Properties"]["Value"] = kind_of(variables.get(IDENTITY_KEYS, ""))
+        template["Resources"]["StageIdentity"]["Properties"]["Value"] = kind_of(stage_variables.get(IDENTITY_KEYS, ""))
     return template
 
 
-def _variables(config: Mapping[str, Any], stage: str) -> dict[str, str]:
+def _stage_variables(config: Mapping[str, Any], stage: str) -> dict[str, str]:
     return {**config.get("stages", {}).get(stage, {}).get("environment_variables", {})}
 
 
 @functools.cache
-def packaged(app: str, directory: Path) -> str:
-    """The template as JSON. The result is cached: later changes of the app are not read in this process.
+def packaged_template(app: str, directory: Path) -> str:
+    """The app's CloudFormation template as JSON. The result is cached, so later changes of the app have no effect in
+    this process.
 
     Raises AppNotLoaded, or ResourcesInvalid when a file in `.chalice` cannot be read.
     """
@@ -55,15 +59,15 @@ def packaged(app: str, directory: Path) -> str:
         (chalice_folder / "resources.yaml").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ResourcesInvalid(f"cannot read a file of the controller's stack: {error}") from error
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    path = os.pathsep.join([str(directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-    variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    inherited_variables = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    python_path = os.pathsep.join([str(directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    fixed_variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = (sys.executable, "-m", __name__, app, str(directory))
     try:
         process = subprocess.run(
             command,
             cwd=directory,  # the user's folder may have modules of the same names
-            env=inherited | variables | _variables(config, STAGE),
+            env=inherited_variables | fixed_variables | _stage_variables(config, DEPLOYED_STAGE),
             capture_output=True,
             text=True,
             timeout=patient(IMPORT_SECONDS),
@@ -72,13 +76,13 @@ def packaged(app: str, directory: Path) -> str:
     except subprocess.TimeoutExpired as error:
         raise AppNotLoaded(f"the Chalice app {app!r} was not imported within {error.timeout:.0f} s") from error
     if process.returncode:
-        reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {reason}")
+        failure_reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {failure_reason}")
     return process.stdout.splitlines()[-1]  # the app may print lines before
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
-    """The template as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    """The app's template, as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
     import botocore.session
     import yaml  # type: ignore[import-untyped]
     from chalice.awsclient import TypedAWSClient
@@ -92,29 +96,31 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     class NoZip:
         def handle(self, config: Any, resource: Any) -> None:
             if type(resource).__name__ == "DeploymentPackage":
-                resource.filename = ZIP
+                resource.filename = ZIP_NAME
 
     config_file = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
     config = Config(
-        chalice_stage=STAGE,
+        chalice_stage=DEPLOYED_STAGE,
         user_provided_params={"project_dir": str(directory), "chalice_app": app},
         config_from_disk=config_file,
     )
-    files = OSUtils()
-    policies = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=files), osutils=files)
-    steps: list[Any] = [InjectDefaults(), NoZip(), policies, LambdaEventSourcePolicyInjector()]
-    builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
+    os_utilities = OSUtils()
+    policy_generator = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=os_utilities), osutils=os_utilities)
+    build_steps: list[Any] = [InjectDefaults(), NoZip(), policy_generator, LambdaEventSourcePolicyInjector()]
+    resource_builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=build_steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
-    template = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
+    template = SAMTemplateGenerator(config, options).generate(
+        resource_builder.construct_resources(config, DEPLOYED_STAGE)
+    )
     resources = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = TemplateDeepMerger().merge(resources, template)
-    return with_stage_defaults(merged, config_file, STAGE)
+    merged_template: dict[str, Any] = TemplateDeepMerger().merge(resources, template)
+    return with_stage_defaults(merged_template, config_file, DEPLOYED_STAGE)
 
 
 def main() -> int:
-    from dyntrain.controller.local.lambdas.runtime import load
+    from dyntrain.controller.local.lambdas.runtime import load_app
 
-    print(json.dumps(template_of(load(sys.argv[1]), Path(sys.argv[2]))))
+    print(json.dumps(template_of(load_app(sys.argv[1]), Path(sys.argv[2]))))
     return 0
 
 

@@ -2,7 +2,8 @@
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
-moto evaluates the patterns in EventBridge's language (prefix, suffix, anything-but, exists, numeric, $or).
+moto evaluates event patterns, which are written in EventBridge's language (prefix, suffix, anything-but, exists,
+numeric, $or).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dyntrain.controller.local.errors import AppNotLoaded
 from dyntrain.controller.local.events import Event
 from moto.events.models import EventPattern
 
-_RATE = re.compile(r"^rate\((\d+) (minute|hour|day)s?\)$")
+_RATE_EXPRESSION = re.compile(r"^rate\((\d+) (minute|hour|day)s?\)$")
 _UNIT_SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
-def matches(pattern: dict[str, Any], event: Event) -> bool:
+def matches_pattern(pattern: dict[str, Any], event: Event) -> bool:
     return bool(EventPattern(None, pattern).matches_event(cast(Any, event)))
 
 
@@ -34,87 +35,101 @@ class PatternRule:
 @dataclass(frozen=True)
 class ScheduleRule:
     function: str
-    period: float
+    period: float  # seconds
 
 
 @dataclass(frozen=True)
 class StreamRule:
-    """A stream that invokes a function. `batch` limits the records of one invocation. A record passes if any pattern in
-    `filters` matches, or if there are no filters.
+    """A rule that a stream invokes a function. The function gets a record if any pattern in `filters` matches the
+    record, or if `filters` is empty.
     """
 
     function: str
-    batch: int
+    batch: int  # most records of one invocation
     stream_arn: str
     filters: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function. `destination`: the ARN of the queue for events that the function could not handle; empty
+    """A Lambda function. `destination` is the ARN of the SQS queue for events that the function could not handle; empty
     without a queue.
     """
 
     name: str
-    timeout: float
-    variables: dict[str, str]
+    timeout: float  # seconds
+    variables: dict[str, str]  # environment variables
     destination: str
 
 
 @dataclass(frozen=True)
 class Rules:
-    patterns: tuple[PatternRule, ...]
-    schedules: tuple[ScheduleRule, ...]
-    streams: tuple[StreamRule, ...]
+    patterns: tuple[PatternRule, ...]  # rules that match events
+    schedules: tuple[ScheduleRule, ...]  # rules that run periodically
+    streams: tuple[StreamRule, ...]  # rules that deliver stream records
 
     def targets(self, event: Event) -> list[str]:
-        """Names of the handlers whose pattern the event matches, each once."""
-        return list(dict.fromkeys(rule.function for rule in self.patterns if matches(rule.pattern, event)))
+        """The names of the handler functions that have a pattern that the event matches, without duplicates."""
+        return list(dict.fromkeys(rule.function for rule in self.patterns if matches_pattern(rule.pattern, event)))
 
 
 def period_of(expression: str) -> float:
     """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for any other expression."""
-    match = _RATE.match(expression)
-    if match is None:
+    rate_match = _RATE_EXPRESSION.match(expression)
+    if rate_match is None:
         raise AppNotLoaded(
             f"the embedded cloud runs rate(...) schedules only, not {expression!r}; use a rate in app.py"
         )
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
+    return int(rate_match[1]) * _UNIT_SECONDS[rate_match[2]]
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """Parse a function. `properties` belong to an `AWS::Serverless::Function`, with all references resolved. Raises
-    AppNotLoaded for a schedule that is no rate.
+    """Parse a Lambda function. `properties` are the properties of an `AWS::Serverless::Function`, with resolved
+    references. Raises AppNotLoaded for a schedule that is not a `rate(...)` expression.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
-    sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]
-    streams = [source_properties for kind, source_properties in sources if kind == "DynamoDB"]
-    failures = [
-        source_properties.get("DestinationConfig", {})
-        for source_properties in (properties.get("EventInvokeConfig", {}), *streams)
+    event_sources = [
+        (event_source["Type"], event_source["Properties"]) for event_source in properties.get("Events", {}).values()
     ]
-    destinations = [str(failure["OnFailure"]["Destination"]) for failure in failures if "OnFailure" in failure]
-    variables = {key: str(value) for key, value in properties.get("Environment", {}).get("Variables", {}).items()}
-    function = Function(name, float(properties["Timeout"]), variables, next(iter(destinations), ""))
-    patterns = tuple(
+    stream_sources = [
+        source_properties for source_type, source_properties in event_sources if source_type == "DynamoDB"
+    ]
+    failure_settings = [
+        source_properties.get("DestinationConfig", {})
+        for source_properties in (properties.get("EventInvokeConfig", {}), *stream_sources)
+    ]
+    failure_destinations = [
+        str(failure_setting["OnFailure"]["Destination"])
+        for failure_setting in failure_settings
+        if "OnFailure" in failure_setting
+    ]
+    function_variables = {
+        key: str(value) for key, value in properties.get("Environment", {}).get("Variables", {}).items()
+    }
+    function = Function(name, float(properties["Timeout"]), function_variables, next(iter(failure_destinations), ""))
+    pattern_rules = tuple(
         PatternRule(name, dict(source_properties["Pattern"]))
-        for kind, source_properties in sources
+        for source_type, source_properties in event_sources
         if "Pattern" in source_properties
     )
-    schedules = tuple(
+    schedule_rules = tuple(
         ScheduleRule(name, period_of(source_properties["Schedule"]))
-        for kind, source_properties in sources
-        if kind == "Schedule"
+        for source_type, source_properties in event_sources
+        if source_type == "Schedule"
     )
     return function, Rules(
-        patterns, schedules, tuple(_stream(name, source_properties) for source_properties in streams)
+        pattern_rules,
+        schedule_rules,
+        tuple(_stream_rule(name, source_properties) for source_properties in stream_sources),
     )
 
 
-def _stream(function: str, source: Mapping[str, Any]) -> StreamRule:
-    patterns = [source_filter["Pattern"] for source_filter in source.get("FilterCriteria", {}).get("Filters", ())]
-    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in patterns)
-    return StreamRule(function, int(source["BatchSize"]), str(source["Stream"]), filters)
+def _stream_rule(function: str, stream_source: Mapping[str, Any]) -> StreamRule:
+    filter_patterns = [
+        source_filter["Pattern"] for source_filter in stream_source.get("FilterCriteria", {}).get("Filters", ())
+    ]
+    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in filter_patterns)
+    return StreamRule(function, int(stream_source["BatchSize"]), str(stream_source["Stream"]), filters)
 
 
 def merged_rules(rules: Iterable[Rules]) -> Rules:

@@ -1,9 +1,9 @@
-"""A handler process, which imports the Chalice app once and runs one invocation after the other, as a Lambda execution
-environment does.
+"""A handler process, which imports the Chalice app once and then runs one invocation after another, as a Lambda
+execution environment does.
 
 Invocations come as JSON lines on stdin. Answers are written as JSON lines to the descriptor `--answers`, so that the
-handlers' own output goes to the log. The first answer says that the app is loaded, or has the error. The process ends
-when stdin ends, or with its parent.
+handlers' own output goes to the log. The first answer says that the app is loaded, or why it could not be loaded. The
+process ends when stdin ends, or when its parent process ends.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dyntrain.training.host.parentage import die_with_parent
 
 
 @dataclass(frozen=True)
-class Context:
-    """The attributes that Lambda's context object has."""
+class LambdaContext:
+    """Attributes of the context object that Lambda passes to a handler."""
 
     function_name: str
     aws_request_id: str
@@ -40,14 +40,14 @@ class Context:
         return max(0, int((self.deadline - time.time()) * 1000))
 
 
-def load(target: str) -> Any:
-    module, _, name = target.partition(":")
+def load_app(app_target: str) -> Any:
+    module, _, name = app_target.partition(":")
     return getattr(importlib.import_module(module), name or "app")
 
 
-def invoke(app: Any, request: dict[str, Any]) -> dict[str, Any]:
+def run_handler(app: Any, request: dict[str, Any]) -> dict[str, Any]:
     os.environ["AWS_LAMBDA_FUNCTION_NAME"] = request["function"]
-    context = Context(request["function"], request["request_id"], request["arn"], request["deadline"])
+    context = LambdaContext(request["function"], request["request_id"], request["arn"], request["deadline"])
     try:
         result = app.handler_map[request["function"]](request["event"], context)
         json.dumps(result)
@@ -65,15 +65,15 @@ def main() -> None:
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
 
-    answers: IO[str]
-    with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
+    answers_file: IO[str]
+    with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers_file:
 
         def write_answer(answer: dict[str, Any]) -> None:
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+            answers_file.write(json.dumps(answer) + "\n")
+            answers_file.flush()
 
         try:
-            app = load(arguments.app)
+            app = load_app(arguments.app)
             write_answer({"ok": True})
         # importing the app runs its code; the cloud reports the error to the user
         except Exception as error:  # noqa: BLE001
@@ -81,7 +81,7 @@ def main() -> None:
             write_answer({"ok": False, "error": f"{type(error).__name__}: {error}"})
             raise SystemExit(1) from None
         for line in sys.stdin:
-            write_answer(invoke(app, json.loads(line)))
+            write_answer(run_handler(app, json.loads(line)))
             sys.stdout.flush()
 
 

@@ -1,5 +1,5 @@
-"""Scheduled rules. Each rule delivers a Scheduled Event to its handler once a period, first one period after
-the start.
+"""Run scheduled rules. Each rule delivers a Scheduled Event to its handler once in each period, for the first time one
+period after the embedded cloud's start.
 """
 
 from __future__ import annotations
@@ -7,13 +7,13 @@ from __future__ import annotations
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
-from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.rules import Rules, ScheduleRule
 from dyntrain.controller.local.options import Options
 
 
-class Schedule:
-    def __init__(self, account: Account, agenda: Agenda, bus: Bus, options: Options) -> None:
+class RuleSchedule:
+    def __init__(self, account: Account, agenda: Agenda, bus: EventBus, options: Options) -> None:
         self._account = account
         self._agenda = agenda
         self._bus = bus
@@ -23,14 +23,14 @@ class Schedule:
         for rule in rules.schedules:
             self._schedule_next(rule)
 
-    def fire(self, function: str) -> None:
-        """Run the rule of `function` now, besides its schedule."""
-        arn = self._account.arn("events", f"rule/{function}")
-        self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
+    def run_now(self, function: str) -> None:
+        """Run the scheduled rule of `function` now, in addition to its schedule."""
+        rule_arn = self._account.arn("events", f"rule/{function}")
+        self._bus.deliver(function, events.scheduled(self._bus.origin(), rule_arn), losable=False)
 
     def _schedule_next(self, rule: ScheduleRule) -> None:
         def run_rule() -> None:
             self._schedule_next(rule)
-            self.fire(rule.function)
+            self.run_now(rule.function)
 
-        self._agenda.after(rule.period * self._scale, run_rule)
+        self._agenda.run_after(rule.period * self._scale, run_rule)

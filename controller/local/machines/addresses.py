@@ -1,4 +1,4 @@
-"""Private addresses of machines, distinct from the addresses of other clouds on this host."""
+"""Private IP addresses of machines. Two embedded clouds on this host have different addresses."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ ADDRESSES_PER_BLOCK = 253
 
 
 class AddressesExhausted(Exception):
-    """Raised when every address of the cloud belongs to an instance that still runs."""
+    """Raised when every private address of the embedded cloud belongs to an instance that still runs."""
 
 
-def on_loopback(port: int, blocks: int = 64) -> list[str]:
-    """Addresses for a cloud without namespaces, in 127.0.0.0/8: on Linux, processes can bind every address of this
-    network.
+def on_loopback(port: int, block_count: int = 64) -> list[str]:
+    """The addresses for machines of a cloud without network namespaces, in 127.0.0.0/8. On Linux, processes can bind
+    every address of this network.
 
-    The endpoint's `port` is unique on the host, so it selects the block 127.<port / 256>.<port % 256>.<n>. When a block
-    is full, the next port's block follows.
+    The endpoint's `port` is unique on this host, and selects the block of addresses 127.<port / 256>.<port % 256>.<n>.
+    When a block is full, the block of the next port follows.
     """
-    ports = [(port + block) % 65536 for block in range(blocks)]
+    ports = [(port + block_number) % 65536 for block_number in range(block_count)]
     return [
-        f"127.{block_port // 256}.{block_port % 256}.{host + 2}"
-        for block_port in ports
+        f"127.{port_of_block // 256}.{port_of_block % 256}.{host + 2}"
+        for port_of_block in ports
         for host in range(ADDRESSES_PER_BLOCK)
     ]
 
 
 class Addresses:
-    """A pool of addresses. A freed address is used again after all other addresses."""
+    """A pool of IP addresses. A released address is used again only after all other free addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
-        self._next = 0
-        self._used: set[str] = set()
+        self._next_index = 0
+        self._used_addresses: set[str] = set()
 
-    def take(self) -> str:
+    def take_address(self) -> str:
         for _ in self._addresses:
-            address = self._addresses[self._next]
-            self._next = (self._next + 1) % len(self._addresses)
-            if address not in self._used:
-                self._used.add(address)
+            address = self._addresses[self._next_index]
+            self._next_index = (self._next_index + 1) % len(self._addresses)
+            if address not in self._used_addresses:
+                self._used_addresses.add(address)
                 return address
         raise AddressesExhausted(f"all {len(self._addresses)} private addresses are in use")
 
-    def free(self, address: str) -> None:
-        self._used.discard(address)
+    def release_address(self, address: str) -> None:
+        self._used_addresses.discard(address)

@@ -1,7 +1,8 @@
-"""The content of an instance's metadata service (identity, tags, credentials, notices) and the key that signs identity
-documents.
+"""The content of an instance's metadata service (identity, tags, credentials, interruption notices), and the key that
+signs identity documents.
 
-Like AWS, the cloud signs with PKCS#1 v1.5 over SHA-256, in base64 lines of 76 characters, but with a key of its own.
+The embedded cloud signs identity documents as AWS does, with PKCS#1 v1.5 over SHA-256, in base64 lines of 76
+characters, but with a key of its own.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from functools import cached_property
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from dyntrain.controller.local.events import timestamp
-from dyntrain.controller.local.machines.imds import Tree, as_document
+from dyntrain.controller.local.machines.imds import Tree, format_identity_document
 
-ROLE = "dyntrain-node"
+INSTANCE_ROLE = "dyntrain-node"
 CREDENTIAL_SECONDS = 6 * 3600.0
 
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """Facts about an instance. `tags` is None when the instance's metadata options hide the tags. `notice` is (action,
-    time) of a Spot interruption.
+    """Facts about an instance, which its metadata service shows. `tags` is None if the instance's metadata options hide
+    the tags. `notice` is the (action, time) of a Spot interruption.
     """
 
     instance_id: str
     image_id: str
     instance_type: str
-    address: str
+    address: str  # private IP address
     zone: str
     region: str
     account: str
     launched_at: float
     tags: dict[str, str] | None
     target_state: str | None = None
-    notice: tuple[str, float] | None = None
+    notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
     rebalance_at: float | None = None
     user_data: str = ""
     launch_index: int = 0
@@ -50,18 +51,20 @@ class Signer:
 
     @cached_property
     def public_key(self) -> str:
-        """The public key as PEM, for a verifier."""
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        return self.key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+        """The public key as PEM text, with which signatures can be verified."""
+        key_format = serialization.PublicFormat.SubjectPublicKeyInfo
+        return self.key.public_key().public_bytes(serialization.Encoding.PEM, key_format).decode()
 
     def sign(self, document: str) -> str:
         signature = self.key.sign(document.encode(), padding.PKCS1v15(), hashes.SHA256())
-        text = base64.b64encode(signature).decode()
-        return "\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+        signature_text = base64.b64encode(signature).decode()
+        return "\n".join(
+            signature_text[line_start : line_start + 76] for line_start in range(0, len(signature_text), 76)
+        )
 
 
-def document(facts: InstanceFacts) -> str:
-    return as_document(
+def identity_document(facts: InstanceFacts) -> str:
+    return format_identity_document(
         {
             "accountId": facts.account,
             "architecture": "x86_64",
@@ -80,9 +83,9 @@ def document(facts: InstanceFacts) -> str:
     )
 
 
-def credentials(facts: InstanceFacts, now: float) -> str:
-    """Credentials in the format that boto3 expects of an instance role. The values are dummies, because moto checks no
-    signatures.
+def role_credentials(facts: InstanceFacts, now: float) -> str:
+    """The credentials of the instance's role, in the format that boto3 expects. The values of the credentials are
+    dummies, because moto checks no signatures.
     """
     return json.dumps(
         {
@@ -97,37 +100,41 @@ def credentials(facts: InstanceFacts, now: float) -> str:
     )
 
 
-def metadata(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
-    """The whole tree below the metadata service's root."""
-    identity_document = document(facts)
-    domain = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
-    host = f"ip-{facts.address.replace('.', '-')}.{domain}"
-    leaves: Tree = {
+def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
+    """All values of the metadata service, as a tree of dicts below the root path."""
+    document_text = identity_document(facts)
+    domain_name = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
+    host_name = f"ip-{facts.address.replace('.', '-')}.{domain_name}"
+    metadata_entries: Tree = {
         "ami-id": facts.image_id,
         "ami-launch-index": facts.launch_index,
-        "hostname": host,
-        "iam": {"security-credentials": {ROLE: credentials(facts, now)}},
+        "hostname": host_name,
+        "iam": {"security-credentials": {INSTANCE_ROLE: role_credentials(facts, now)}},
         "instance-id": facts.instance_id,
         "instance-type": facts.instance_type,
-        "local-hostname": host,
+        "local-hostname": host_name,
         "local-ipv4": facts.address,
         "placement": {"availability-zone": facts.zone, "region": facts.region},
     }
     if facts.tags is not None:
-        leaves["tags"] = {"instance": facts.tags}
+        metadata_entries["tags"] = {"instance": facts.tags}
     if facts.target_state is not None:
-        leaves["autoscaling"] = {"target-lifecycle-state": facts.target_state}
+        metadata_entries["autoscaling"] = {"target-lifecycle-state": facts.target_state}
     if facts.notice is not None:
-        action, at = facts.notice
-        leaves["spot"] = {"instance-action": json.dumps({"action": action, "time": timestamp(at)})}
-        if action == "terminate":
-            leaves["spot"]["termination-time"] = timestamp(at)
+        interruption_action, interrupted_at = facts.notice
+        metadata_entries["spot"] = {
+            "instance-action": json.dumps({"action": interruption_action, "time": timestamp(interrupted_at)})
+        }
+        if interruption_action == "terminate":
+            metadata_entries["spot"]["termination-time"] = timestamp(interrupted_at)
     if facts.rebalance_at is not None:
-        leaves["events"] = {"recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}}
-    root: Tree = {
-        "meta-data": leaves,
-        "dynamic": {"instance-identity": {"document": identity_document, "signature": signer.sign(identity_document)}},
+        metadata_entries["events"] = {
+            "recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}
+        }
+    latest_tree: Tree = {
+        "meta-data": metadata_entries,
+        "dynamic": {"instance-identity": {"document": document_text, "signature": signer.sign(document_text)}},
     }
     if facts.user_data:
-        root["user-data"] = facts.user_data
-    return {"latest": root}
+        latest_tree["user-data"] = facts.user_data
+    return {"latest": latest_tree}

@@ -1,8 +1,9 @@
 """The instance metadata service of one machine, on a port of its own.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
-A request with an invalid token gets 401. A request without a token gets 401, too, unless the instance's options make
-tokens optional, as EC2's defaults do. The service calls `metadata` again for each request.
+A request with an invalid token gets status 401. A request without a token also gets status 401, unless the instance's
+metadata options make tokens optional, as EC2's defaults do. The service calls the function `metadata` again for each
+request.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import Any, ClassVar
 
 TOKEN_HEADER = "X-aws-ec2-metadata-token"
 TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
-LONGEST_TTL = 21600
+LONGEST_TTL_SECONDS = 21600
 # Scripts test for the first characters of this page, which AWS does not document.
-NOT_FOUND = """\
+NOT_FOUND_PAGE = """\
 <?xml version="1.0" encoding="iso-8859-1"?>
 <html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">
  <head><title>404 - Not Found</title></head>
@@ -34,44 +35,46 @@ NOT_FOUND = """\
 Tree = dict[str, Any]
 
 
-def find(tree: Tree, path: str) -> str | None:
-    """The value at `path`, or a folder's listing with / after each subfolder, or None for an unknown path."""
-    node: Any = tree
-    for part in [urllib.parse.unquote(part) for part in path.split("/") if part]:
-        if not isinstance(node, dict) or part not in node:
+def find_value(tree: Tree, path: str) -> str | None:
+    """The value at `path` in the tree, or a listing if `path` names a folder, with / after each subfolder, or None if
+    nothing has this path.
+    """
+    tree_node: Any = tree
+    for path_part in [urllib.parse.unquote(path_part) for path_part in path.split("/") if path_part]:
+        if not isinstance(tree_node, dict) or path_part not in tree_node:
             return None
-        node = node[part]
-    if isinstance(node, dict):
-        return "\n".join(name + ("/" if isinstance(value, dict) else "") for name, value in node.items())
-    return str(node)
+        tree_node = tree_node[path_part]
+    if isinstance(tree_node, dict):
+        return "\n".join(name + ("/" if isinstance(value, dict) else "") for name, value in tree_node.items())
+    return str(tree_node)
 
 
 class Tokens:
-    """Session tokens with a time to live. Thread-safe."""
+    """Session tokens of the metadata service, which expire after their time to live. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._expiry_times: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def issue(self, seconds: int) -> str:
+    def issue_token(self, lifetime_seconds: int) -> str:
         token = base64.urlsafe_b64encode(secrets.token_bytes(40)).decode()
         with self._lock:
             now = self._clock()
             self._expiry_times = {
                 issued_token: expiry for issued_token, expiry in self._expiry_times.items() if expiry > now
             }
-            self._expiry_times[token] = now + seconds
+            self._expiry_times[token] = now + lifetime_seconds
         return token
 
-    def valid(self, token: str | None) -> bool:
+    def is_valid_token(self, token: str | None) -> bool:
         with self._lock:
             return token is not None and self._expiry_times.get(token, 0.0) > self._clock()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 30.0
+    timeout = 30.0  # seconds without data after which a connection is closed
     service: ClassVar[MetadataService]
 
     def do_PUT(self) -> None:
@@ -81,32 +84,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.headers.get("X-Forwarded-For"):
             self._respond(403)
             return
-        ttl = self.headers.get(TTL_HEADER, "")
-        if not ttl.isdecimal() or not 1 <= int(ttl) <= LONGEST_TTL:
+        ttl_text = self.headers.get(TTL_HEADER, "")
+        if not ttl_text.isdecimal() or not 1 <= int(ttl_text) <= LONGEST_TTL_SECONDS:
             self._respond(400)
             return
-        self._respond(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
+        self._respond(200, self.service.tokens.issue_token(int(ttl_text)), {TTL_HEADER: ttl_text})
 
     def do_GET(self) -> None:
         token = self.headers.get(TOKEN_HEADER)
-        if not self.service.tokens.valid(token) and (token is not None or self.service.tokens_required()):
+        if not self.service.tokens.is_valid_token(token) and (token is not None or self.service.tokens_required()):
             self._respond(401)
             return
-        value = find(self.service.metadata(), urllib.parse.urlsplit(self.path).path)
-        self._respond(404, NOT_FOUND) if value is None else self._respond(200, value)
+        metadata_value = find_value(self.service.metadata(), urllib.parse.urlsplit(self.path).path)
+        self._respond(404, NOT_FOUND_PAGE) if metadata_value is None else self._respond(200, metadata_value)
 
     def _respond(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
-        data = body.encode()
+        body_bytes = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(body_bytes)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(body_bytes)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Log nothing: a node logs its own requests."""
+        """Log nothing, because a node logs its own requests."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -114,7 +117,7 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore lost connections, as of a node that is killed during a request. Print other errors with a
+        """Ignore a lost connection, as when a node is killed during its request. Print any other error with a
         traceback.
         """
         if not isinstance(sys.exception(), ConnectionError):
@@ -122,8 +125,9 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class MetadataService:
-    """The metadata service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. The
-    service listens on the address `host`, or on the socket that `listen` returns.
+    """The metadata service of one machine. The function `metadata` returns all values as a tree: {"latest":
+    {"meta-data": {...}, "dynamic": {...}}}. The service listens on the address `host`, or on the socket that `listen`
+    returns.
     """
 
     def __init__(
@@ -142,12 +146,12 @@ class MetadataService:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Start the service and return its base URL."""
-        handler = type("Handler", (_Handler,), {"service": self})
+        """Start the metadata service and return its base URL."""
+        handler_class = type("Handler", (_Handler,), {"service": self})
         if self._listen is None:
-            self._server = _Server((self._host, 0), handler)
+            self._server = _Server((self._host, 0), handler_class)
         else:
-            self._server = _Server((self._host, 0), handler, bind_and_activate=False)
+            self._server = _Server((self._host, 0), handler_class, bind_and_activate=False)
             self._server.socket.close()
             self._server.socket = self._listen()
             self._server.server_address = self._server.socket.getsockname()
@@ -163,6 +167,6 @@ class MetadataService:
             self._server = None
 
 
-def as_document(fields: dict[str, Any]) -> str:
+def format_identity_document(fields: dict[str, Any]) -> str:
     """The text of an identity document as AWS formats it. The signature covers exactly this text."""
     return json.dumps(fields, indent=2)

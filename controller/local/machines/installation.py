@@ -1,8 +1,9 @@
-"""The installation from which machines run their programs: a virtual environment in which dyntrain is installed as a
+"""Build the virtual environment from which machines run their programs. In this environment, dyntrain is installed as a
 wheel, as on EC2.
 
-Therefore a module that is missing in the wheel is missing on these machines, too, and modules of the user's folders are
-not found. Third-party packages are found in this process's folder of packages, without the links of editable installs.
+Therefore a module that is missing in the wheel is also missing on the emulated machines, and modules in the user's
+folders are not found. Third-party packages are found in this process's site-packages folder, but without the links of
+editable installs.
 """
 
 from __future__ import annotations
@@ -26,87 +27,105 @@ from pathlib import Path
 import dyntrain
 from dyntrain.controller.local.errors import InstallationFailed
 
-BUILD_SECONDS = 300.0
-KEEP_SECONDS = 24 * 3600.0  # an environment unused for so long belongs to sources that have changed
-SOURCES = ("controller", "node_bootstrap", "training", ".chalice", "app.py", "pyproject.toml")
+UV_COMMAND_SECONDS = 300.0
+UNUSED_SECONDS = 24 * 3600.0  # an environment unused for so long belongs to sources that have changed
+SOURCE_NAMES = ("controller", "node_bootstrap", "training", ".chalice", "app.py", "pyproject.toml")
 COMPLETE_MARKER = ".complete"
 
 
-def checkout() -> Path | None:
-    """The root of the repository from which dyntrain is imported, or None for an installed wheel."""
-    face = Path(dyntrain.__file__).resolve().parent
-    return face.parents[1] if (face.parent.name, face.name) == ("training", "face") else None
+def repository_root() -> Path | None:
+    """The root of the repository from which dyntrain is imported, or None if dyntrain is an installed wheel."""
+    face_folder = Path(dyntrain.__file__).resolve().parent
+    return face_folder.parents[1] if (face_folder.parent.name, face_folder.name) == ("training", "face") else None
 
 
 def node_python() -> str:
-    """The Python interpreter for nodes. In a checkout, it belongs to an environment below `build/nodes`, built for each
-    state of the sources; otherwise it is this process's interpreter. Raises InstallationFailed.
+    """The path of the Python interpreter for nodes. If dyntrain runs from its repository, the interpreter is in an
+    environment below `build/nodes`, which is built for each state of the sources. Without a repository, the result is
+    this process's interpreter. Raises InstallationFailed.
     """
-    root = checkout()
-    return sys.executable if root is None else str(installed(root) / "bin" / "python")
+    root = repository_root()
+    return sys.executable if root is None else str(build_environment(root) / "bin" / "python")
 
 
 def unit_command() -> tuple[str, ...]:
-    """The command of the node's systemd unit, with this host's interpreter for nodes, and without the unit's user,
-    which only real user data creates. Raises InstallationFailed.
+    """The command of the node's systemd unit, with this host's interpreter for nodes, and without the option --user,
+    because only real user data creates that user. Raises InstallationFailed.
     """
-    unit = RawConfigParser(strict=False)
-    unit.read_string(files("dyntrain.node_bootstrap").joinpath("dyntrain-node.service").read_text(encoding="utf-8"))
-    words = shlex.split(unit["Service"]["ExecStart"])[1:]
-    if "--user" in words:
-        position = words.index("--user")
-        del words[position : position + 2]
-    return (node_python(), *words)
+    unit_file = RawConfigParser(strict=False)
+    unit_file.read_string(
+        files("dyntrain.node_bootstrap").joinpath("dyntrain-node.service").read_text(encoding="utf-8")
+    )
+    unit_arguments = shlex.split(unit_file["Service"]["ExecStart"])[1:]
+    if "--user" in unit_arguments:
+        option_index = unit_arguments.index("--user")
+        del unit_arguments[option_index : option_index + 2]
+    return (node_python(), *unit_arguments)
 
 
-def installed(root: Path) -> Path:
-    """Build the environment if it does not exist, and return its folder. If several processes run this at once, one
-    builds and the others wait.
+def build_environment(root: Path) -> Path:
+    """Build the nodes' virtual environment if it does not exist, and return its folder. If several processes call this
+    function at once, one process builds the environment and every other process waits.
     """
-    environments = root / "build" / "nodes"
-    environments.mkdir(parents=True, exist_ok=True)
-    with _locked(environments / ".lock"):
-        environment = environments / _digest(root)
+    environments_folder = root / "build" / "nodes"
+    environments_folder.mkdir(parents=True, exist_ok=True)
+    with _exclusive_lock(environments_folder / ".lock"):
+        environment = environments_folder / _source_digest(root)
         if not (environment / COMPLETE_MARKER).exists():
-            _remove_old(environments)
-            _install(root, environment)
+            _remove_unused_environments(environments_folder)
+            _install_wheel(root, environment)
         (environment / COMPLETE_MARKER).touch()
         return environment
 
 
-def _digest(root: Path) -> str:
-    """A digest of the sources, the Python version and the folder of this environment."""
+def _source_digest(root: Path) -> str:
+    """A digest of the source files, the Python version and the folder of this process's environment."""
     digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
-    for name in SOURCES:
-        source = root / name
+    for source_name in SOURCE_NAMES:
+        source = root / source_name
         for path in [source] if source.is_file() else sorted(source.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
-                content = path.read_bytes()
-                digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+                source_bytes = path.read_bytes()
+                digest.update(f"{path.relative_to(root)} {len(source_bytes)}\n".encode() + source_bytes)
     return digest.hexdigest()[:16]
 
 
-def _install(root: Path, environment: Path) -> None:
-    uv = root / "build" / "tools" / "uv" / "bin" / "uv"
-    if not uv.exists():
-        raise InstallationFailed(f"embedded nodes need {uv} to build and install their wheel; run `make setup`")
-    with tempfile.TemporaryDirectory(prefix="wheel-", dir=environment.parent) as scratch:
-        _run(
-            uv, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", scratch, str(root)
+def _install_wheel(root: Path, environment: Path) -> None:
+    uv_path = root / "build" / "tools" / "uv" / "bin" / "uv"
+    if not uv_path.exists():
+        raise InstallationFailed(f"embedded nodes need {uv_path} to build and install their wheel; run `make setup`")
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=environment.parent) as wheel_folder:
+        _run_uv(
+            uv_path,
+            "build",
+            "--wheel",
+            "--no-build-isolation",
+            "--python",
+            sys.executable,
+            "--out-dir",
+            wheel_folder,
+            str(root),
         )
-        wheel = next(Path(scratch).glob("*.whl"))
-        _run(uv, "venv", "--clear", "--python", sys.executable, str(environment))
-        _run(uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(environment), str(wheel))
-    packages = next(environment.glob("lib/python*/site-packages"))
+        wheel = next(Path(wheel_folder).glob("*.whl"))
+        _run_uv(uv_path, "venv", "--clear", "--python", sys.executable, str(environment))
+        _run_uv(uv_path, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(environment), str(wheel))
+    site_packages = next(environment.glob("lib/python*/site-packages"))
     # Python reads no .pth files in a folder that a .pth file names, so the checkout's editable install is not found.
-    (packages / "third_party.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    (site_packages / "third_party.pth").write_text(
+        f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n"
+    )
 
 
-def _run(uv: Path, *arguments: str) -> None:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+def _run_uv(uv_path: Path, *arguments: str) -> None:
+    clean_variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
         process = subprocess.run(
-            [uv, "--quiet", *arguments], env=clean, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+            [uv_path, "--quiet", *arguments],
+            env=clean_variables,
+            capture_output=True,
+            text=True,
+            timeout=UV_COMMAND_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {error}") from error
@@ -114,15 +133,15 @@ def _run(uv: Path, *arguments: str) -> None:
         raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {process.stderr.strip()}")
 
 
-def _remove_old(environments: Path) -> None:
-    for environment in environments.iterdir():
-        complete = environment / COMPLETE_MARKER
-        if complete.exists() and complete.stat().st_mtime < time.time() - KEEP_SECONDS:
-            shutil.rmtree(environment, ignore_errors=True)
+def _remove_unused_environments(environments_folder: Path) -> None:
+    for environment_folder in environments_folder.iterdir():
+        complete_marker = environment_folder / COMPLETE_MARKER
+        if complete_marker.exists() and complete_marker.stat().st_mtime < time.time() - UNUSED_SECONDS:
+            shutil.rmtree(environment_folder, ignore_errors=True)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def _exclusive_lock(path: Path) -> Iterator[None]:
+    with path.open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield

@@ -1,5 +1,5 @@
-"""The program of a job's node on a plain machine: the same program as in the user data, but without the user data's
-user and packages.
+"""The program of a job's node on a plain machine. The program comes from the user data, but runs without the user and
+the packages that the user data would set up.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """The command of the job's program; empty for a machine that is no node of a job. This function also writes the
-    program's file, to the path in the user data.
+    """The command of the job's program; empty for a machine that is not a node of a job. This function also writes the
+    program to its file in the machine's root folder.
     """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:
         return ()
-    program, arguments = program_and_arguments
+    program_bytes, program_arguments = program_and_arguments
     program_path = root / "opt" / "dyntrain-job" / "node.pyz"
     program_path.parent.mkdir(parents=True, exist_ok=True)
-    program_path.write_bytes(program)
-    return (sys.executable, str(program_path), *arguments)
+    program_path.write_bytes(program_bytes)
+    return (sys.executable, str(program_path), *program_arguments)

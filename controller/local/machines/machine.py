@@ -1,4 +1,4 @@
-"""A plain machine is a process: it has an init process, a metadata service and a root folder."""
+"""A plain machine of the embedded cloud: an init process with its descendants, a metadata service and a root folder."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyntrain.controller.local.machines.imds import MetadataService, Tree
-from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF
+from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF_EXIT_CODE
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
 
-OFF_SECONDS = 5.0
+POWER_OFF_SECONDS = 5.0
 # no variable that changes where Python finds modules
-_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
+_INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place where a machine runs. `services`: the address of the cloud's services for this machine. `enter`: the
-    prefix of a command that runs in the place. `tokens_required`: whether the metadata service answers only version 2.
+class MachinePlace:
+    """The place (this host or a network namespace) where a machine runs. The function `tokens_required` says whether
+    the metadata service answers only requests with a token (IMDSv2).
     """
 
-    services: str = "127.0.0.1"
-    enter: tuple[str, ...] = ()
+    services: str = "127.0.0.1"  # the address of the cloud's services for this machine
+    enter: tuple[str, ...] = ()  # prefix of a command that runs in this place
     tokens_required: Callable[[], bool] = lambda: True
 
 
@@ -46,7 +46,7 @@ class Machine:
         endpoint: str,
         stop_seconds: float,
         metadata: Callable[[], Tree],
-        place: Place,
+        place: MachinePlace,
         off_with_program: bool = False,
     ) -> None:
         self._spawner = spawner
@@ -60,31 +60,31 @@ class Machine:
         self._place = place
         self._imds = MetadataService(metadata, place.services, tokens_required=place.tokens_required)
         self._process: subprocess.Popen[bytes] | None = None
-        self._marker = ""
+        self._environment_mark = ""
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     @property
-    def console(self) -> Path:
+    def console_path(self) -> Path:
         return self.root / "var" / "log" / "console.log"
 
     def start(self) -> None:
-        """Boot the machine. Raises OSError when no descriptors, ports or processes are left."""
-        url = self._imds.start()
-        home = self.root / "root"
-        home.mkdir(parents=True, exist_ok=True)
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {
-            "HOME": str(home),
+        """Boot the machine. Raises OSError when this host has no file descriptors, ports or processes left."""
+        metadata_url = self._imds.start()
+        home_folder = self.root / "root"
+        home_folder.mkdir(parents=True, exist_ok=True)
+        environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | {
+            "HOME": str(home_folder),
             "PATH": os.pathsep.join([*self._programs, os.environ.get("PATH", os.defpath)]),
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
-            "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_url,
             "AWS_ENDPOINT_URL": self._endpoint,
             "DYNTRAIN_MACHINE": "1",
         }
-        options = (
+        init_options = (
             "--parent",
             str(os.getpid()),
             "--command",
@@ -93,16 +93,20 @@ class Machine:
             str(self._stop_seconds),
             *(("--off-with-program",) if self._off_with_program else ()),
         )
-        init = (sys.executable, "-m", "dyntrain.controller.local.machines.init_process", *options)
-        self._power_up((*self._place.enter, *init), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={url}")
+        init_command = (sys.executable, "-m", "dyntrain.controller.local.machines.init_process", *init_options)
+        self._start_init_process(
+            (*self._place.enter, *init_command), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={metadata_url}"
+        )
 
-    def _power_up(self, argv: tuple[str, ...], environment: dict[str, str], marker: str) -> None:
-        """Start the init process. `marker` is an entry of the environment that only this machine's processes have."""
-        self._marker = marker
-        self.console.parent.mkdir(parents=True, exist_ok=True)
-        with self.console.open("ab") as console:
+    def _start_init_process(self, argv: tuple[str, ...], environment: dict[str, str], environment_mark: str) -> None:
+        """Start the init process. `environment_mark` is an environment entry NAME=VALUE that only this machine's
+        processes have.
+        """
+        self._environment_mark = environment_mark
+        self.console_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.console_path.open("ab") as console_log:
             self._process = self._spawner.spawn(
-                argv, environment=environment, directory=self.root, stdin=subprocess.DEVNULL, output=console
+                argv, environment=environment, directory=self.root, stdin=subprocess.DEVNULL, output=console_log
             )
 
     @property
@@ -111,35 +115,39 @@ class Machine:
 
     @property
     def switched_itself_off(self) -> bool:
-        """Whether the machine switched itself off, as by `poweroff`, and did not end by a kernel panic or a killed init
-        process.
+        """Whether the machine switched itself off, as by `poweroff`. False if the machine ended otherwise, as by a
+        kernel panic or a killed init process.
         """
-        return self._process is not None and self._process.poll() == OFF_BY_ITSELF
+        return self._process is not None and self._process.poll() == OFF_BY_ITSELF_EXIT_CODE
 
     def shut_down(self) -> None:
-        """Ask the machine's init process to shut down. `is_on` turns false at the latest soon after the stop time."""
-        self._signal(signal.SIGTERM)
+        """Ask the machine's init process to shut down. `is_on` becomes false when the machine is off, at the latest
+        soon after `stop_seconds`.
+        """
+        self._signal_init_process(signal.SIGTERM)
 
     def cut_power(self) -> None:
-        self._signal(signal.SIGUSR1)
+        self._signal_init_process(signal.SIGUSR1)
 
     def close(self) -> None:
-        """Switch the machine off: wait for the init process, kill remaining processes, and close the metadata port."""
+        """Switch the machine off: wait until the init process has ended, kill remaining processes, and close the port
+        of the metadata service.
+        """
         if self._process is not None:
             self.cut_power()
             try:
-                self._process.wait(OFF_SECONDS)
+                self._process.wait(POWER_OFF_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            deadline = time.monotonic() + OFF_SECONDS
+            deadline = time.monotonic() + POWER_OFF_SECONDS
             # Processes remain only if the init process was killed; the marker in their environment identifies them.
-            while (remaining := with_environment(self._marker)) and time.monotonic() < deadline:
-                kill_all(remaining)
+            while (remaining_pids := with_environment(self._environment_mark)) and time.monotonic() < deadline:
+                kill_all(remaining_pids)
                 time.sleep(0.01)
             self._process = None
         self._imds.stop()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_init_process(self, signal_number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal_number)

@@ -1,9 +1,9 @@
-"""Hosts as network namespaces: each machine has an address and a link of its own, and the link can be cut or slowed.
-Network namespaces need Linux, root and iproute2.
+"""Emulate hosts by network namespaces: each machine has an IP address and a network link of its own, and the link can
+be cut or slowed. Network namespaces need Linux, root and iproute2.
 
 A bridge on this host connects the machines. The cloud's endpoint and the metadata services listen on the bridge's
-address. Each name contains the process id of the owner. Therefore the next owner can find and remove the namespaces of
-a killed owner.
+address. The name of each namespace and link contains the process id of its owner. Therefore a later process can find
+and remove the namespaces of a killed process.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.training.host.parentage import ended
 
-NETWORKS = 512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests: no real host is there
+NETWORK_COUNT = 512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests: no real host is there
 COMMAND_SECONDS = 20.0
-BUCKET = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
-LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
+TOKEN_BUCKET_OPTIONS = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
+LOCK_FILE = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
 OWNED_NAME = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
-_numbers = itertools.count()
+_network_numbers = itertools.count()
 
 
 class NamespacesUnavailable(LocalCloudError):
     """Raised when this host or user cannot create network namespaces."""
 
 
-def available() -> bool:
-    """Whether this user on this host can probably create namespaces."""
+def namespaces_available() -> bool:
+    """Whether this user can probably create network namespaces on this host."""
     return os.geteuid() == 0 and shutil.which("ip") is not None
 
 
 class Namespaces:
-    """A network of hosts. Methods may be called from any thread. `stop` removes all hosts and the bridge, and is safe
-    to repeat.
+    """A network of hosts, each a network namespace. Safe to call from any thread. `stop` removes all hosts and the
+    bridge, and may be called again.
     """
 
     def __init__(self) -> None:
-        self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
+        self.name = f"dt{os.getpid():x}-{next(_network_numbers):x}"
         self._prefix = ""
         self._links: dict[str, str] = {}
         self._link_numbers = itertools.count(1)
@@ -58,23 +58,23 @@ class Namespaces:
 
     @property
     def gateway(self) -> str:
-        """The host's own address in the network."""
+        """The bridge's address, which is this host's address in the network."""
         return f"{self._prefix}.1"
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the hosts."""
+        """The IP addresses that hosts of the network can have."""
         return [f"{self._prefix}.{host}" for host in range(2, 255)]
 
     def start(self) -> None:
-        """Create the network. Raises NamespacesUnavailable."""
-        if not available():
+        """Create the network's bridge. Raises NamespacesUnavailable."""
+        if not namespaces_available():
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
-        sweep()
+        remove_abandoned_networks()
         try:
             with _network_lock():
                 self._prefix = _free_prefix(os.getpid())
-                _ip(
+                _run_ip(
                     f"link add name {self.name} type bridge",
                     f"address add {self.gateway}/24 dev {self.name}",
                     f"link set dev {self.name} up",
@@ -87,124 +87,131 @@ class Namespaces:
         for host in list(self._links):
             self.remove(host)
         if (Path("/sys/class/net") / self.name).exists():
-            _ip(f"link delete dev {self.name}")
+            _run_ip(f"link delete dev {self.name}")
 
     @property
     def hosts(self) -> list[str]:
         return list(self._links)
 
-    def entrance(self, host: str, address: str) -> tuple[str, ...]:
-        """The prefix of a command that runs on the host. An unknown host is created first. Raises
-        NamespacesUnavailable.
+    def command_prefix(self, host: str, address: str) -> tuple[str, ...]:
+        """The prefix of a command that runs on the host. If the host does not exist, this method creates the host.
+        Raises NamespacesUnavailable.
         """
         with self._lock:
-            link = self._links.get(host)
-            if link is None:
-                link = f"{self.name}v{next(self._link_numbers)}"
-                self._make(link, address)
-                self._links[host] = link
-        return ("ip", "netns", "exec", link)
+            link_name = self._links.get(host)
+            if link_name is None:
+                link_name = f"{self.name}v{next(self._link_numbers)}"
+                self._create_host(link_name, address)
+                self._links[host] = link_name
+        return ("ip", "netns", "exec", link_name)
 
-    def _make(self, link: str, address: str) -> None:
-        """Create the host's namespace and link. After an error, nothing of the host is left."""
-        inner = (
+    def _create_host(self, link_name: str, address: str) -> None:
+        """Create the host's namespace and link. After an error, neither the namespace nor the link is left."""
+        commands_in_namespace = (
             "link set dev lo up",
             f"address add {address}/24 dev eth0",
             "link set dev eth0 up",
             f"route add default via {self.gateway}",
         )
         try:
-            _ip(f"netns add {link}")
-            _ip(
-                f"link add name {link} type veth peer name eth0 netns {link}",
-                f"link set dev {link} master {self.name} up",
+            _run_ip(f"netns add {link_name}")
+            _run_ip(
+                f"link add name {link_name} type veth peer name eth0 netns {link_name}",
+                f"link set dev {link_name} master {self.name} up",
             )
-            _ip(*inner, namespace=link)
+            _run_ip(*commands_in_namespace, namespace=link_name)
         except NamespacesUnavailable:
-            _remove(link)
+            _remove_link_and_namespace(link_name)
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it exists. The host's processes must have ended, because a process keeps its namespace
-        alive.
+        """Remove the host, if it exists. The host's processes must have ended, because a namespace exists as long as a
+        process in it.
         """
         with self._lock:
-            link = self._links.pop(host, None)
-        if link is not None:
-            _remove(link)
+            link_name = self._links.pop(host, None)
+        if link_name is not None:
+            _remove_link_and_namespace(link_name)
 
-    def service(self, host: str, address: str, port: int) -> socket.socket:
-        """A listening socket of this process at an address that only the host sees, such as the metadata service's
-        address. The host's default route is removed, because a bare machine gets another route. Raises
+    def listen_on_host(self, host: str, address: str, port: int) -> socket.socket:
+        """A socket of this process that listens at an address that only the host can reach, such as the metadata
+        service's address. The host's default route is removed, because a bare machine gets another route. Raises
         NamespacesUnavailable or OSError.
         """
-        link = self._links[host]
+        link_name = self._links[host]
         with contextlib.suppress(NamespacesUnavailable):  # an earlier boot has set this address
-            _ip(f"address add {address}/32 dev lo", "route del default", namespace=link)
-        with ThreadPoolExecutor(1) as thread:  # the thread enters the namespace, and ends there
-            return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
+            _run_ip(f"address add {address}/32 dev lo", "route del default", namespace=link_name)
+        with ThreadPoolExecutor(1) as listening_thread:  # the thread enters the namespace, and ends there
+            return listening_thread.submit(_listen_inside, f"/run/netns/{link_name}", address, port).result(
+                COMMAND_SECONDS
+            )
 
-    def link(self, host: str) -> str | None:
-        """The name of the host's link on the bridge, or None for an unknown host. `ip link set NAME down` cuts the host
-        off.
-        """
+    def link_of(self, host: str) -> str | None:
+        """The name of the host's network link on the bridge, or None if the host does not exist."""
         return self._links.get(host)
 
     def cut(self, host: str) -> bool:
-        """Cut the host's link silently: packets are lost in both directions. Returns False for an unknown host."""
+        """Cut the host's network link, so that packets are lost in both directions without an error. Returns False if
+        the host does not exist.
+        """
         return self._set_link_state(host, "down")
 
     def mend(self, host: str) -> bool:
         return self._set_link_state(host, "up")
 
     def _set_link_state(self, host: str, state: str) -> bool:
-        link = self._links.get(host)
-        if link is not None:
+        link_name = self._links.get(host)
+        if link_name is not None:
             with contextlib.suppress(NamespacesUnavailable):  # the host was removed meanwhile
-                _ip(f"link set dev {link} {state}")
+                _run_ip(f"link set dev {link_name} {state}")
                 return True
         return False
 
     def slow(self, host: str, megabits: float) -> bool:
-        """Limit the host's link to `megabits` a second. Returns False if the host does not exist."""
-        link = self._links.get(host)
-        if link is None:
+        """Limit the host's network link to `megabits` a second. Returns False if the host does not exist."""
+        link_name = self._links.get(host)
+        if link_name is None:
             return False
-        results = [
-            _tc(namespace, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
-            for namespace, device in ((None, link), (link, "eth0"))
+        succeeded = [
+            _run_tc(
+                namespace, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *TOKEN_BUCKET_OPTIONS
+            )
+            for namespace, device in ((None, link_name), (link_name, "eth0"))
         ]
-        if not all(results):  # the host is being removed
+        if not all(succeeded):  # the host is being removed
             self.speed_up(host)
-        return all(results)
+        return all(succeeded)
 
     def speed_up(self, host: str) -> bool:
-        link = self._links.get(host)
-        if link is None:
+        link_name = self._links.get(host)
+        if link_name is None:
             return False
-        results = [
-            _tc(namespace, "delete", "dev", device, "root") for namespace, device in ((None, link), (link, "eth0"))
+        succeeded = [
+            _run_tc(namespace, "delete", "dev", device, "root")
+            for namespace, device in ((None, link_name), (link_name, "eth0"))
         ]
-        return all(results)
+        return all(succeeded)
 
 
-def sweep() -> list[str]:
-    """Remove namespaces and links of owners that have ended; returns the names."""
-    removed = []
-    for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
+def remove_abandoned_networks() -> list[str]:
+    """Remove the network namespaces and links of processes that have ended. Returns the removed names."""
+    removed_names = []
+    for name in sorted(_folder_names("/run/netns") | _folder_names("/sys/class/net")):
         owner_match = OWNED_NAME.match(name)
         if owner_match and ended(int(owner_match[1], 16)):
-            _remove(name)
-            removed.append(name)
-    return removed
+            _remove_link_and_namespace(name)
+            removed_names.append(name)
+    return removed_names
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Let the calling thread enter the namespace, and listen there. The thread must end afterwards."""
-    with open(namespace, "rb") as entry:
-        if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
-            code = ctypes.get_errno()
-            raise OSError(code, f"{namespace}: {os.strerror(code)}")
+    """Let the calling thread enter the network namespace, and listen there. The thread must end afterwards, because a
+    thread cannot leave the namespace.
+    """
+    with open(namespace, "rb") as namespace_file:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), CLONE_NEWNET):
+            error_number = ctypes.get_errno()
+            raise OSError(error_number, f"{namespace}: {os.strerror(error_number)}")
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -216,15 +223,15 @@ def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
     return listener
 
 
-def _names(folder: str) -> set[str]:
+def _folder_names(folder: str) -> set[str]:
     with contextlib.suppress(FileNotFoundError):
         return set(os.listdir(folder))
     return set()
 
 
-def _remove(name: str) -> None:
-    """Remove the link, then the namespace. The link ends at once, but a namespace stays until its last process and
-    socket are gone.
+def _remove_link_and_namespace(name: str) -> None:
+    """Remove a host's link, then its namespace. The link ends at once, but the namespace exists until its last process
+    and socket have ended.
     """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
@@ -232,34 +239,36 @@ def _remove(name: str) -> None:
 
 @contextlib.contextmanager
 def _network_lock() -> Iterator[None]:
-    """A lock of this host for a process that looks for a free network and takes it. The kernel lets two bridges have
-    the same address, and packets would then go to the wrong bridge.
+    """Lock this host's networks while a process looks for a free network and takes it. Without the lock, two bridges
+    could have the same address, and packets would go to the wrong bridge.
     """
-    with open(LOCK, "w") as lock_file:
+    with open(LOCK_FILE, "w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
-def _free_prefix(start: int) -> str:
-    """The first three bytes of a network that no interface of this host has."""
-    answer = subprocess.run(
+def _free_prefix(first_number: int) -> str:
+    """The first three numbers of a /24 network, such as "198.18.0", in which this host has no address."""
+    addresses_output = subprocess.run(
         ["ip", "-json", "address"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
-    used = {
+    used_prefixes = {
         ".".join(address["local"].split(".")[:3])
-        for link in json.loads(answer.stdout or "[]")
-        for address in link.get("addr_info", [])
+        for interface in json.loads(addresses_output.stdout or "[]")
+        for address in interface.get("addr_info", [])
     }
-    for number in range(NETWORKS):
-        block = (start + number) % NETWORKS
-        prefix = f"198.{18 + block // 256}.{block % 256}"
-        if prefix not in used:
+    for network_offset in range(NETWORK_COUNT):
+        network_number = (first_number + network_offset) % NETWORK_COUNT
+        prefix = f"198.{18 + network_number // 256}.{network_number % 256}"
+        if prefix not in used_prefixes:
             return prefix
     raise NamespacesUnavailable("all networks in 198.18.0.0/15 are taken by interfaces of this host")
 
 
-def _tc(namespace: str | None, *command: str) -> bool:
-    """Set traffic control with `tc`. Returns False if the link no longer exists, or if the host is too busy."""
+def _run_tc(namespace: str | None, *command: str) -> bool:
+    """Change the traffic control of a network link with `tc`. Returns False if the link no longer exists, or if this
+    host is too busy.
+    """
     namespace_options = [] if namespace is None else ["-n", namespace]
     argv = ["tc", *namespace_options, "qdisc", *command]
     try:
@@ -268,12 +277,14 @@ def _tc(namespace: str | None, *command: str) -> bool:
         return False
 
 
-def _ip(*commands: str, namespace: str | None = None) -> None:
-    """Run commands of `ip` until one fails. Raises NamespacesUnavailable with the output of `ip`."""
+def _run_ip(*commands: str, namespace: str | None = None) -> None:
+    """Run commands of the program `ip` until a command fails. Raises NamespacesUnavailable with the output of `ip`."""
     namespace_options = [] if namespace is None else ["-netns", namespace]
     argv = ["ip", *namespace_options, "-batch", "-"]
     process = subprocess.run(
         argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
     if process.returncode:
-        raise NamespacesUnavailable(f"{' '.join(argv)} ({'; '.join(commands)}): {' '.join(process.stderr.split())}")
+        raise NamespacesUnavailable(
+            f"`{' '.join(argv)}` failed ({'; '.join(commands)}): {' '.join(process.stderr.split())}"
+        )

@@ -1,9 +1,9 @@
 """Run one bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
 
-This process mounts an overlay over the shared root, joins new control groups, connects the machine to the package
-registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
-namespace, and all processes of the machine are its descendants, so nothing outlives it. This process handles the same
-signals as `init_process`.
+This process mounts an overlay over the shared root file system, joins new control groups, connects the machine to the
+package registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
+namespace, and all processes of the machine are descendants of this process, so no mount and no process outlives this
+process. This process handles the signals that `init_process` handles.
 """
 
 from __future__ import annotations
@@ -19,52 +19,56 @@ import time
 from pathlib import Path
 
 from dyntrain.controller.local.machines import namespaces
-from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOADS, SHARED
-from dyntrain.controller.local.machines.init_process import CLOUD_GONE, SIGNALS, Init
+from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOAD_FOLDER, SHARED_FOLDER
+from dyntrain.controller.local.machines.init_process import CLOUD_DIED_SIGNAL, HANDLED_SIGNALS, InitProcess
 from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, ended
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWNED_NAME = re.compile(r"dyntrain-bare-([0-9]+)$")
-RESOLVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
-COMMAND_SECONDS = 30.0
-EMPTY_SECONDS = 5.0
-GONE_SECONDS = 60.0  # limit for the end of a killed cloud with all its threads
+OWNED_GROUP_NAME = re.compile(r"dyntrain-bare-([0-9]+)$")
+NAME_SERVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
+COMMAND_SECONDS = 30.0  # limit for a command such as mount
+GROUP_REMOVAL_SECONDS = 5.0  # limit for the removal of a control group
+CLOUD_END_SECONDS = 60.0  # limit for the end of a killed cloud with all its threads
 
 
 def mount_root(image: Path, disk: Path) -> Path:
-    """Mount the machine's root: an overlay of the image and of the files that this machine wrote. A later boot keeps
-    these files.
+    """Mount the machine's root file system: an overlay of the image and of the files that this machine has written. The
+    written files remain for later boots.
     """
-    upper, work, root = disk / "upper", disk / "work", disk / "root"
-    for folder in (upper, work, root):
+    written_files, work_folder, root = disk / "upper", disk / "work", disk / "root"
+    for folder in (written_files, work_folder, root):
         folder.mkdir(parents=True, exist_ok=True)
-    options = f"lowerdir={image},upperdir={upper},workdir={work}"
-    subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", str(root)], check=True, timeout=COMMAND_SECONDS)
+    overlay_options = f"lowerdir={image},upperdir={written_files},workdir={work_folder}"
+    subprocess.run(
+        ["mount", "-t", "overlay", "-o", overlay_options, "overlay", str(root)], check=True, timeout=COMMAND_SECONDS
+    )
     return root
 
 
-def hierarchies() -> list[Path]:
-    """The root folders of control groups: one for version 2, or one for each hierarchy of version 1."""
+def control_group_roots() -> list[Path]:
+    """The root folders of this host's control groups: one folder for version 2, or one folder for each hierarchy of
+    version 1.
+    """
     if (CONTROL_GROUPS / "cgroup.procs").exists():
         return [CONTROL_GROUPS]
     return [path for path in CONTROL_GROUPS.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def join_control_groups() -> list[Path]:
-    """Create control groups for this process and join them. Two systemd processes in one group would confuse each
-    other's units.
+    """Create control groups for this process and join these groups. Two systemd processes in one control group would
+    confuse each other's units.
     """
-    groups = []
-    for hierarchy in hierarchies():
-        group = hierarchy / f"dyntrain-bare-{os.getpid()}"
-        group.mkdir(exist_ok=True)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1 accepts no process before these files are set
-            if hierarchy.name == "cpuset":
-                (group / name).write_text((hierarchy / name).read_text())
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-        groups.append(group)
-    return groups
+    joined_groups = []
+    for group_root in control_group_roots():
+        control_group = group_root / f"dyntrain-bare-{os.getpid()}"
+        control_group.mkdir(exist_ok=True)
+        for setting_name in ("cpuset.cpus", "cpuset.mems"):  # version 1 accepts no process before these files are set
+            if group_root.name == "cpuset":
+                (control_group / setting_name).write_text((group_root / setting_name).read_text())
+        (control_group / "cgroup.procs").write_text(str(os.getpid()))
+        joined_groups.append(control_group)
+    return joined_groups
 
 
 def leave_control_groups(groups: list[Path]) -> None:
@@ -75,10 +79,10 @@ def leave_control_groups(groups: list[Path]) -> None:
 
 
 def remove_control_group(group: Path) -> None:
-    """Remove the group and its subgroups. Retries for some seconds, because ended processes may need a moment
-    to leave.
+    """Remove the control group and its subgroups. Retries for some seconds, because ended processes may need a moment
+    to leave the group.
     """
-    deadline = time.monotonic() + EMPTY_SECONDS
+    deadline = time.monotonic() + GROUP_REMOVAL_SECONDS
     while group.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):
@@ -87,34 +91,34 @@ def remove_control_group(group: Path) -> None:
             time.sleep(0.05)
 
 
-def sweep() -> None:
-    """Remove control groups of machines that were killed."""
-    for hierarchy in hierarchies():
-        for group in hierarchy.iterdir():
-            owner_match = OWNED_NAME.match(group.name)
+def remove_abandoned_groups() -> None:
+    """Remove the control groups of machines whose boot process was killed."""
+    for group_root in control_group_roots():
+        for group in group_root.iterdir():
+            owner_match = OWNED_GROUP_NAME.match(group.name)
             if owner_match and ended(int(owner_match[1])):
                 remove_control_group(group)
 
 
-def nspawn(root: Path, arguments: argparse.Namespace) -> list[str]:
+def nspawn_command(root: Path, arguments: argparse.Namespace) -> list[str]:
     return [
         *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"),
         f"--directory={root}",
         f"--machine={arguments.name}",
         f"--network-namespace-path={arguments.network}",
         *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
-        f"--bind={arguments.shared}:{SHARED}",
-        f"--bind={arguments.downloads}:{DOWNLOADS}",
+        f"--bind={arguments.shared}:{SHARED_FOLDER}",
+        f"--bind={arguments.downloads}:{DOWNLOAD_FOLDER}",
         f"--bind-ro={arguments.settings}:/etc/systemd/system.conf.d/50-host.conf",
         *(f"--bind-ro={path}" for path in arguments.lend),
     ]
 
 
 def connect_to_registries(network: str) -> None:
-    """Connect the machine to the package registries, in user space: without forwarding or firewall rules in this host's
-    kernel.
+    """Connect the machine's network to the package registries with slirp4netns, which needs no forwarding or firewall
+    rules in this host's kernel.
     """
-    parent = os.getpid()
+    boot_pid = os.getpid()
     argv = [
         "slirp4netns",
         "--netns-type=path",
@@ -124,7 +128,7 @@ def connect_to_registries(network: str) -> None:
         network,
         "tap0",
     ]
-    subprocess.Popen(argv, preexec_fn=lambda: die_with_parent(parent), stdin=subprocess.DEVNULL)
+    subprocess.Popen(argv, preexec_fn=lambda: die_with_parent(boot_pid), stdin=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -138,23 +142,25 @@ def main() -> None:
     parser.add_argument("--stop-seconds", type=float, required=True)
     arguments = parser.parse_args()
     connect_to_registries(arguments.network)  # before the signals are blocked: slirp4netns would inherit this
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     os.nice(MACHINE_NICENESS)
     adopt_orphans()
-    die_with_parent(arguments.parent, CLOUD_GONE)
+    die_with_parent(arguments.parent, CLOUD_DIED_SIGNAL)
     root = mount_root(arguments.image, arguments.disk)
-    (root / "etc/resolv.conf").write_text(f"nameserver {RESOLVER}\n")
-    groups = join_control_groups()
+    (root / "etc/resolv.conf").write_text(f"nameserver {NAME_SERVER}\n")
+    joined_groups = join_control_groups()
     try:
         # systemd-nspawn ends with 0 when the system inside has switched itself off
-        init = Init(nspawn(root, arguments), arguments.stop_seconds, lambda code: code == 0)
-        code = init.run()
+        init = InitProcess(
+            nspawn_command(root, arguments), arguments.stop_seconds, lambda nspawn_exit_code: nspawn_exit_code == 0
+        )
+        exit_code = init.run()
     finally:
-        leave_control_groups(groups)
-    if init.cloud_gone or CLOUD_GONE in signal.sigpending():  # the cloud was killed before it could clean up
-        ended(arguments.parent, GONE_SECONDS)
-        namespaces.sweep()
-    sys.exit(code)
+        leave_control_groups(joined_groups)
+    if init.cloud_gone or CLOUD_DIED_SIGNAL in signal.sigpending():  # the cloud was killed before it could clean up
+        ended(arguments.parent, CLOUD_END_SECONDS)
+        namespaces.remove_abandoned_networks()
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

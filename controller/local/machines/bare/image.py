@@ -1,4 +1,6 @@
-"""Build the root file system that all bare machines share, once, with mmdebstrap. No machine writes to this root."""
+"""Build, once, the root file system that all bare machines share, with mmdebstrap. No machine writes to this root file
+system.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.machines.bare import stand_ins
 
-SUITE = "bookworm"
-MAKE_SECONDS = 1200.0  # 45 s on two idle cores
+DEBIAN_SUITE = "bookworm"
+BUILD_SECONDS = 1200.0  # 45 s on two idle cores
 PACKAGE_BY_PROGRAM = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
@@ -29,37 +31,46 @@ class BareUnavailable(LocalCloudError):
     """Raised when this host or user cannot run bare machines."""
 
 
-def check_host(user: int) -> None:
-    """Check that this host can run bare machines. Raises BareUnavailable, which says what to do."""
-    if user != 0:
+def check_host(user_id: int) -> None:
+    """Check that this host can run bare machines. Raises BareUnavailable, whose message says what to do."""
+    if user_id != 0:
         raise BareUnavailable("bare machines boot a systemd of their own, which only root can do; run this as root")
-    if missing := sorted({package for program, package in PACKAGE_BY_PROGRAM.items() if shutil.which(program) is None}):
-        raise BareUnavailable(f"bare machines need missing programs: apt-get install {' '.join(missing)}")
+    if missing_packages := sorted(
+        {package for program, package in PACKAGE_BY_PROGRAM.items() if shutil.which(program) is None}
+    ):
+        raise BareUnavailable(f"bare machines need missing programs: apt-get install {' '.join(missing_packages)}")
     if not Path("/dev/net/tun").exists():
         raise BareUnavailable(
             "bare machines reach the package registries through /dev/net/tun, which this host does not have"
         )
 
 
-def packages_of(template: str) -> list[str]:
-    """Packages that the template's user data installs, to be downloaded once instead of at every launch."""
-    lines = re.findall(r"apt-get install -y -q ([a-z0-9 .+-]+)$", template, re.M)
-    return sorted({word for line in lines for word in line.split()})
+def user_data_packages(template: str) -> list[str]:
+    """The packages that the template's user data installs. These packages are downloaded once, not at every launch."""
+    package_lines = re.findall(r"apt-get install -y -q ([a-z0-9 .+-]+)$", template, re.M)
+    return sorted({package for package_line in package_lines for package in package_line.split()})
 
 
-def make(folder: Path, template: str) -> Path:
-    """Build the root if it does not exist, and return its folder, named by a digest of its ingredients. If several
-    callers run at once, only one builds. Raises BareUnavailable.
+def build_root(folder: Path, template: str) -> Path:
+    """Build the root file system if it does not exist, and return its folder, which is named by a digest of the
+    ingredients. If several processes call this function at once, only one process builds. Raises BareUnavailable.
     """
     check_host(os.geteuid())
-    packages = packages_of(template)
-    recipe = repr(
-        (SUITE, stand_ins.IMAGE_PACKAGES, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages)
+    packages = user_data_packages(template)
+    root_ingredients = repr(
+        (
+            DEBIAN_SUITE,
+            stand_ins.IMAGE_PACKAGES,
+            stand_ins.ROOT_FILES,
+            stand_ins.EFS_REPOSITORY_FILES,
+            stand_ins.LOGIN_USER,
+            packages,
+        )
     )
-    root = folder.absolute() / f"root-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    root = folder.absolute() / f"root-{hashlib.sha256(root_ingredients.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (folder / "lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         if root.exists():
             return root
         for old_root in folder.glob("*root-*"):
@@ -72,14 +83,18 @@ def make(folder: Path, template: str) -> Path:
         argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(packages)}']
         try:
             subprocess.run(
-                [*argv, SUITE, str(unfinished_root)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True
+                [*argv, DEBIAN_SUITE, str(unfinished_root)],
+                check=True,
+                timeout=BUILD_SECONDS,
+                capture_output=True,
+                text=True,
             )
-            for name in ("resolv.conf", "hostname"):  # mmdebstrap copies these files from this host
-                (unfinished_root / "etc" / name).unlink(missing_ok=True)
+            for file_name in ("resolv.conf", "hostname"):  # mmdebstrap copies these files from this host
+                (unfinished_root / "etc" / file_name).unlink(missing_ok=True)
             (unfinished_root / "etc/machine-id").write_text("")
-            stand_ins.install(unfinished_root)
+            stand_ins.install_stand_ins(unfinished_root)
         except (OSError, subprocess.SubprocessError) as error:
-            output = getattr(error, "stderr", None) or str(error)
-            raise BareUnavailable(f"the root of bare machines could not be built: {output[-2000:]}") from error
+            error_output = getattr(error, "stderr", None) or str(error)
+            raise BareUnavailable(f"the root of bare machines could not be built: {error_output[-2000:]}") from error
         unfinished_root.rename(root)
     return root

@@ -1,5 +1,5 @@
-"""Replacements in a Debian root for things that exist only in AWS or in Ubuntu's image. Everything else is real: apt,
-pip, systemd, mount, and the user data's own text.
+"""Replacements (stand-ins) in the root file system of a bare machine, for things that exist only in AWS or in Ubuntu's
+image. Everything else is real: apt, pip, systemd, mount, and the user data's own text.
 
 | user data or node expects | stands in for it here | source |
 |---|---|---|
@@ -43,14 +43,14 @@ IMAGE_PACKAGES = (
     "python3",
 )
 LOGIN_USER = "ubuntu"
-SHARED = "/srv/efs"
-DOWNLOADS = "/var/cache/pip"
+SHARED_FOLDER = "/srv/efs"
+DOWNLOAD_FOLDER = "/var/cache/pip"
 EFS_REPOSITORY = "https://github.com/aws/efs-utils"
 EFS_TAG = "v1.36.0"
-AGENT_HOST = "amazoncloudwatch-agent.s3.amazonaws.com"
+CLOUDWATCH_AGENT_HOST = "amazoncloudwatch-agent.s3.amazonaws.com"
 GIT_SECONDS = 60.0
 
-FILES = {
+ROOT_FILES = {
     "etc/systemd/system/user-data.service": """\
 [Unit]
 Description=User data, at the first boot of the instance
@@ -80,10 +80,10 @@ chmod 700 /var/lib/user-data/script
 exec /var/lib/user-data/script
 """,
     "etc/gitconfig": f'[url "file:///usr/share/efs-utils"]\n\tinsteadOf = {EFS_REPOSITORY}\n',
-    "etc/hosts": f"127.0.0.1 localhost {AGENT_HOST}\n",
+    "etc/hosts": f"127.0.0.1 localhost {CLOUDWATCH_AGENT_HOST}\n",
 }
 
-EFS_FILES = {
+EFS_REPOSITORY_FILES = {
     "build-deb.sh": """\
 #!/usr/bin/env sh
 set -ex
@@ -103,36 +103,38 @@ Description: stands in for the EFS mount helper
     "mount.efs": f"""\
 #!/bin/sh
 # mount.efs FILE_SYSTEM:/ DIRECTORY [-o OPTIONS]
-case "$1" in fs-*:/) exec mount --bind {SHARED} "$2" ;; esac
+case "$1" in fs-*:/) exec mount --bind {SHARED_FOLDER} "$2" ;; esac
 echo "mount.efs: $1 is no EFS file system" >&2
 exit 32
 """,
 }
 
 
-def install(root: Path) -> None:
-    """Install the stand-ins into a machine's root. Raises OSError or subprocess.SubprocessError."""
-    _write(root, FILES)
+def install_stand_ins(root: Path) -> None:
+    """Install the stand-ins for AWS's parts into a machine's root file system. Raises OSError or
+    subprocess.SubprocessError.
+    """
+    _write_files(root, ROOT_FILES)
     (root / "etc/systemd/system/multi-user.target.wants").mkdir(parents=True, exist_ok=True)
     (root / "etc/systemd/system/multi-user.target.wants/user-data.service").symlink_to("../user-data.service")
-    (root / SHARED.strip("/")).mkdir(parents=True)
-    repository = root / "usr/share/efs-utils"
-    _write(repository, EFS_FILES)
+    (root / SHARED_FOLDER.strip("/")).mkdir(parents=True)
+    efs_repository = root / "usr/share/efs-utils"
+    _write_files(efs_repository, EFS_REPOSITORY_FILES)
     git_environment = {
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_SYSTEM": os.devnull,
         "PATH": os.environ.get("PATH", os.defpath),
     }
-    for part in ("AUTHOR", "COMMITTER"):
-        git_environment |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
-    for words in (
+    for git_role in ("AUTHOR", "COMMITTER"):
+        git_environment |= {f"GIT_{git_role}_NAME": "nobody", f"GIT_{git_role}_EMAIL": "nobody@localhost"}
+    for git_arguments in (
         ["init", "--quiet"],
         ["add", "."],
         ["commit", "--quiet", "--message", "a stand-in"],
         ["tag", EFS_TAG],
     ):
         subprocess.run(
-            ["git", "-C", str(repository), *words],
+            ["git", "-C", str(efs_repository), *git_arguments],
             check=True,
             timeout=GIT_SECONDS,
             env=git_environment,
@@ -140,9 +142,9 @@ def install(root: Path) -> None:
         )
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
+def _write_files(folder: Path, text_by_name: dict[str, str]) -> None:
+    for file_name, file_text in text_by_name.items():
+        path = folder / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o755 if text.startswith("#!") else 0o644)
+        path.write_text(file_text, encoding="utf-8")
+        path.chmod(0o755 if file_text.startswith("#!") else 0o644)
