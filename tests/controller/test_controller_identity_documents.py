@@ -31,8 +31,8 @@ from dyntrain.controller.contract.messages import (
     SignedDocument,
     source_of,
 )
-from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
-from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted_keys, unverified_cause
+from dyntrain.controller.contract.region_keys import _KEY_BY_REGIONS as SHIPPED
+from dyntrain.controller.contract.region_keys import identity_setting_kind, keys_text, trusted_keys, unverified_cause
 from dyntrain.controller.contract.settings import Settings
 from dyntrain.controller.core.records.facts import NodeFacts, TagsEvent
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
@@ -347,7 +347,7 @@ def test_the_key_of_most_regions_is_the_one_that_signs_there() -> None:
     ],
 )
 def test_what_a_setting_means_is_said_in_a_word(setting: str, region: str, kind: str, why: str) -> None:
-    assert (kind_of(setting), unverified_cause(setting, region)) == (kind, why)
+    assert (identity_setting_kind(setting), unverified_cause(setting, region)) == (kind, why)
 
 
 def of_node(document: SignedDocument | None, region: str = "us-east-1") -> Identity:

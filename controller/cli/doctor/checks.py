@@ -26,7 +26,7 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.controller.contract.metadata_tags import refused_keys
-from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted_keys, unverified_cause
+from dyntrain.controller.contract.region_keys import UNVERIFIED, identity_setting_kind, trusted_keys, unverified_cause
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -161,7 +161,7 @@ def _identity(subject: str, setting: str, region: str, impostor: str) -> Finding
     """Judge how the identity of reporting nodes is verified. `setting`: AWS's keys, or a keyword in place of keys."""
     if reason := unverified_cause(setting, region):
         text = f"unverified, {reason}: {impostor} can speak for any node; see controller/DEPLOY.md, Verified identities"
-        return Finding(subject, "ok" if kind_of(setting) == UNVERIFIED else "unknown", text)
+        return Finding(subject, "ok" if identity_setting_kind(setting) == UNVERIFIED else "unknown", text)
     return Finding(subject, "ok", "nodes prove which instance they are")
 
 
