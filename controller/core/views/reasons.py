@@ -1,4 +1,4 @@
-"""The reasons for a node's status: one enum, in which each member has a sentence for people."""
+"""The reasons for the statuses of nodes, each with a sentence for people."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence for people. When the job is over, the advice to launch another instance is left out, because the
-        instance would be terminated at once.
+        """The sentence for people. If the job is over, it does not advise people to launch another instance, because
+        this instance would be terminated at once.
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
     def would_change(self, base: bool, over: bool = False) -> str:
-        """A text about how the status can change. A `base` node has no elastic tag to remove. When the job is `over`,
-        launching another instance does not help.
+        """A text about what would change the node's status. For a `base` node it does not mention the elastic tag. If
+        the job is `over`, it does not advise people to launch another instance.
         """
         if over and self in _FINAL:
             return "nothing: the node leaves or has left, and no other node joins because the job is over"
