@@ -361,7 +361,7 @@ def test_a_coordinator_goes_by_the_regions_key_if_that_signed_its_own_nodes_docu
     config = NodeConfig(cluster="demo", mount="/data", training_cmd=("true",))
     shipped = "".join(SIGNER.public_key.splitlines()[1:-1])
     assert identity_keys(of_node(signed()), config) == ""
-    monkeypatch.setattr(region_keys, "_KEYS", (("us-east-1", shipped),))
+    monkeypatch.setattr(region_keys, "_KEY_BY_REGIONS", (("us-east-1", shipped),))
     assert identity_keys(of_node(signed()), config) == shipped
     for doubtful in (of_node(signed(signer=STRANGER)), of_node(None), of_node(signed(), "eu-west-3")):
         assert identity_keys(doubtful, config) == ""
