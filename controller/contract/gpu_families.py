@@ -80,7 +80,9 @@ def family_of(instance_type: str) -> Family | None:
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for chips of this compute capability. Unknown builds are assumed to have such code."""
+    """Whether the build has code for chips of this compute capability. A build that is not in the table is assumed to
+    have code for all chips.
+    """
     built_capabilities = BUILD_CAPABILITIES.get(distribution(build))
     if built_capabilities is None:
         return True
@@ -123,7 +125,7 @@ def lacks_driver(instance_type: str) -> str:
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
     """A text that says why an instance of this type cannot be a node of a cluster that was made from the template with
-    Accelerator=Nvidia. Returns "" if it can, or if the type's GPUs are unknown.
+    Accelerator=Nvidia. Returns "" if such an instance can be a node, or if the type's GPUs are unknown.
     """
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 

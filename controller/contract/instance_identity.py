@@ -128,8 +128,8 @@ class _Der:
         self.data, self._at = data, 0
 
     def take(self, tag: int) -> _Der:
-        """Read the content of the next DER element, which must have this tag. Raises IndexError or ValueError if it is
-        missing, damaged or has another tag.
+        """Read the content of the next DER element, which must have this tag. Raises IndexError or ValueError if the
+        element is missing, damaged or has another tag.
         """
         if self.data[self._at] != tag:
             raise ValueError("the DER element has an unexpected tag")

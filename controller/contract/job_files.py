@@ -1,8 +1,8 @@
 """The S3 keys of a job's files, and the format of the file exit.json, in which a machine of the job reports its result.
 The job's machines, the command line and the loop `resync` use this module.
 
-This file is copied to machines on which only the software of their image is installed. So it supports Python 3.9 and
-imports only the standard library.
+This file is copied to machines on which only the software of their image is installed. So this file supports Python 3.9
+and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """The key of the run's final result. Only the first writer creates this object, and nobody changes it later."""
+    """The key of the run's final result. Only the first writer creates the object with this key, and nobody changes the
+    object later.
+    """
     return f"{run_prefix(name, run)}exit.json"
 
 

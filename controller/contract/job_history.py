@@ -22,7 +22,9 @@ Metrics = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """Returns the value, or None for NaN and infinity, which JSON cannot contain. A curve has a gap at None."""
+    """Returns the value, or None for NaN and infinity, which JSON cannot contain. A curve has a gap where its value is
+    None.
+    """
     return value if value is not None and isfinite(value) else None
 
 

@@ -24,7 +24,7 @@ class LeaveWindow(BaseModel):
     """A window that opens at each time of the cron `schedule` and stays open for `duration`.
 
     If the clocks go forward past a time of the schedule, the window opens right after the skipped hour. If the clocks
-    go back, so that the time occurs twice, the window opens at the first occurrence.
+    go back, so that a time of the schedule occurs twice, the window opens at the first occurrence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -35,11 +35,11 @@ class LeaveWindow(BaseModel):
 
     @property
     def length(self) -> timedelta:  # how long the window stays open
-        return _length(self.duration)
+        return _parse_duration(self.duration)
 
     @field_validator("schedule")
     @classmethod
-    def _has_occurrence(cls, value: str) -> str:
+    def _check_schedule(cls, value: str) -> str:
         from cronsim import CronSim, CronSimError  # not needed on nodes, nor for clusters without windows
 
         if len(value.split()) != 5:
@@ -54,8 +54,8 @@ class LeaveWindow(BaseModel):
 
     @field_validator("duration")
     @classmethod
-    def _long_enough(cls, value: str) -> str:
-        if _length(value) < SHORTEST_WINDOW:
+    def _check_duration(cls, value: str) -> str:
+        if _parse_duration(value) < SHORTEST_WINDOW:
             raise ValueError(
                 "the duration must be hours and minutes such as 8h, 90m or 1h30m, and at least ten minutes"
             )
@@ -63,7 +63,7 @@ class LeaveWindow(BaseModel):
 
     @field_validator("time_zone")
     @classmethod
-    def _known_time_zone(cls, value: str) -> str:
+    def _check_time_zone(cls, value: str) -> str:
         try:
             zone(value)
         except (KeyError, ValueError, OSError) as error:  # zoneinfo's errors for an unknown name
@@ -80,6 +80,6 @@ def zone(name: str) -> tzinfo:
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
-def _length(text: str) -> timedelta:
+def _parse_duration(text: str) -> timedelta:
     match = _DURATION_PATTERN.fullmatch(text)
     return timedelta(hours=int(match[1] or 0), minutes=int(match[2] or 0)) if match else timedelta()

@@ -39,7 +39,7 @@ def source_of(source: str, cluster: str) -> str:
     return f"{source}.{cluster}"
 
 
-def sender(source: str) -> tuple[str, str | None]:
+def sender(source: str) -> tuple[str, str | None]:  # kind and cluster of the sender
     """Split the source of an event into its kind (`NODE_SOURCE` or `COORDINATOR_SOURCE`) and the sender's cluster. If
     the source names no cluster, the second value is None, and the sender may report for any cluster.
     """
@@ -285,7 +285,7 @@ class NodeConfig(Wire):
         600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
     )
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
-    environment: dict[str, str] = Field({})  # variables of the worker processes
+    environment: dict[str, str] = Field({})  # variables for the processes on each node
     isolation_seconds: float = Field(
         120.0, gt=0, description="a node without a coordinator for so long stops its worker and asks the controller"
     )
@@ -307,8 +307,8 @@ class Target(Wire):
     """The members that the job should have, as planned by the controller, stored as JSON in the SSM parameter `target`.
 
     `members` are the instances that are wanted *and* prepared, in order of joining. If the list is too long for an SSM
-    parameter (4 KB of JSON), `members` is None, and `pointer` names the DynamoDB item with the list. `digest` is the
-    digest of the whole list in both cases.
+    parameter (4 KB of JSON), `members` is None, and `pointer` names the DynamoDB item with the list. `digest` is always
+    the digest of the whole list of members.
 
     `coordinator` is the base node that is nominated to run the coordinator, and `term` is the number of the nomination.
     In term 0 the node that is tagged as master runs the coordinator. `replacing` maps former base nodes to their
@@ -357,8 +357,8 @@ def members_digest(members: tuple[str, ...]) -> str:
 class SignedDocument(Wire):
     """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
 
-    Anyone who has the document and the signature can impersonate the instance. So they are sent only to the coordinator
-    and the controller, and never logged.
+    Anyone who has the document and the signature can impersonate the instance. So the document and the signature are
+    sent only to the coordinator and the controller, and never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)  # JSON about the instance

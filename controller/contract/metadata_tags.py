@@ -1,8 +1,8 @@
 """Find tag keys that EC2 refuses on instances whose metadata service shows their tags, as the metadata service of nodes
 does.
 
-EC2 refuses to launch an instance with such a key, and to add such a key to a running instance:
-kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
+EC2 refuses to launch an instance with a key that does not match `TAG_KEY_PATTERN`, and to add this key to a running
+instance: kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
 docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html. The tags of a stack are probably copied to its
 groups and their instances (docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-resource-tags.html).
 """
@@ -18,7 +18,7 @@ _ACCEPTED_KEY = re.compile(TAG_KEY_PATTERN)
 
 
 def refused_keys(keys: Iterable[str]) -> list[str]:
-    """Those of the keys that EC2 refuses, sorted. EC2 never refuses AWS's own keys."""
+    """Select the keys that EC2 refuses, and sort them. EC2 never refuses AWS's own keys."""
     return sorted(
         key
         for key in keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with a space in place of each control character. Tags, reasons and tracebacks may contain such
+    """The text with a space in place of each control character. Tags, reasons and tracebacks may contain control
     characters.
     """
     return "".join(letter if letter.isprintable() else " " for letter in text)
@@ -22,7 +22,7 @@ def shown_lines(text: str) -> list[str]:
     return [printable(line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.rstrip().split("\n")]
 
 
-def in_brief(reason: str) -> str:
+def in_brief(reason: str) -> str:  # the first and the last line
     """The first and the last line of the text `reason`, joined to one line: a reason often ends with the output of a
     program.
     """

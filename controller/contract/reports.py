@@ -54,7 +54,7 @@ NODE_DETAIL_TYPES = {
 
 class JobMember(Wire):
     """A node's worker as the coordinator sees it. `active` is true from the worker's first training step in the present
-    generation on. Before this step the worker is only joining the generation.
+    generation on. Before its first step a worker is only joining the generation.
     """
 
     instance_id: InstanceId
@@ -86,19 +86,20 @@ class JobReport(Wire):
     reports so often that the controller takes a longer silence as a sign that the job does not run.
 
     `members` are all workers that train or are joining a generation. An instance may be terminated without harm if it
-    is neither in `members` nor in the target with the number `revision`, because only a later target can let it join.
+    is neither in `members` nor in the target with the number `revision`, because only a later target can let the
+    instance join.
     """
 
     cluster: ClusterName
     job: str  # name of the job
     state: Literal["starting", "running", "paused", "finished", "failed"]  # of the job
-    started_at: float  # when this coordinator's job began
+    started_at: float  # when the job began
     sequence: int = Field(ge=0)  # number of the report
     generation: int = Field(ge=0)  # number of the present set of workers
     revision: int = Field(ge=0, description="the target revision that this report's members obey")
     members: tuple[JobMember, ...]  # the job's workers
     epoch: int = 0  # the present epoch, counted from 0
-    epochs: int = 0  # number of epochs of the job
+    epochs: int = 0  # number of epochs of the job; 0: unknown
     step: int = 0  # number of training steps so far
     samples_per_second: float = 0.0  # of all workers together
     reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why the job is paused, or has failed")

@@ -17,8 +17,8 @@ IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"  # an environment variable
 @dataclass(frozen=True)
 class Settings:
     """The settings of the controller's Lambda functions. `identity_keys` verify the instance identity documents in
-    reports. Without these keys, reports are accepted unverified. If `stage` is None, the functions serve the clusters
-    of all stages.
+    reports. If `identity_keys` is empty, reports are accepted unverified. If `stage` is None, the functions serve the
+    clusters of all stages.
     """
 
     table: str | None = None  # the DynamoDB table's name

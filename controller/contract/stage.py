@@ -23,8 +23,8 @@ StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 @dataclass(frozen=True)
 class Stage:
     """A deployed controller. If somebody named the table by hand, `name` is None, and the controller serves every
-    cluster. `identity` says how the controller verifies the senders of reports, as a word of `region_keys`. It is "" if
-    this is unknown.
+    cluster. `identity` says how the controller verifies the senders of reports, as a word of `region_keys`. If this is
+    unknown, `identity` is "".
     """
 
     name: str | None  # None: the table was named by hand
@@ -41,7 +41,7 @@ def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix", "iden
 
 
 def stage_names(parameters: Collection[str]) -> list[str]:
-    """The names of the stages that are found in the names of these SSM parameters."""
+    """The names of the stages, found in the names of their SSM parameters."""
     return sorted(
         {
             parameter_name.removeprefix(STAGES).partition("/")[0]
@@ -83,7 +83,9 @@ def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage
 
 
 def unclear_owner(named: str | None, stages: Collection[str]) -> str:
-    """Why no stage owns a cluster whose policy names the stage `named`, as a text. Returns "" if a stage owns it."""
+    """Why no stage owns a cluster whose policy names the stage `named`, as a text. Returns "" if a stage owns the
+    cluster.
+    """
     if named is not None or len(stages) < 2:
         return ""
     return f"stage: several controllers are deployed here ({', '.join(sorted(stages))}); the policy has to name its own"

@@ -20,7 +20,7 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")  # a host name or an IP address
 
 def webhook_parameter(stage: str) -> str:
     """The name of the SSM parameter that contains the webhook's address. The name does not begin with /dyntrain/,
-    because nodes and other functions may read the parameters that do.
+    because nodes and other functions may read all parameters whose names begin so.
     """
     return f"/dyntrain-webhook/{stage}"
 

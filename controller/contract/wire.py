@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):
-    """Base of all models whose values one process sends to another. The models are immutable. They ignore unknown
+    """Base of all models whose values one process sends to another. The models are immutable, and ignore unknown
     fields, so that sender and receiver may have different versions.
 
     All numbers must be finite, because JSON has no infinite numbers and no NaN, and every comparison with NaN is false.

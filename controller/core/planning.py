@@ -63,11 +63,11 @@ class Change:
 @dataclass(frozen=True)
 class Decision:
     membership: Membership  # the next target
-    job: Job
+    job: Job  # the job as reported
     nodes: tuple[NodeStatus, ...]  # the state and status of each node
-    actions: tuple[Action, ...]
+    actions: tuple[Action, ...]  # on AWS, in their order
     changes: tuple[Change, ...]  # of statuses, to be announced
-    alarms: tuple[Alarm, ...] = ()
+    alarms: tuple[Alarm, ...] = ()  # to be raised now
     nomination: Nomination | None = None  # only a new nomination
     metered: tuple[Metered, ...] = ()  # new entries of the audit trail for the bill
     ending: Closing | None = None  # set while the cluster is being closed, and afterwards
@@ -86,12 +86,12 @@ def decide(
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
-    replacing = planned_replacements(views, old, job_facts, rules)
-    views = with_replacements(views, replacing)
+    successors_of_replaced = planned_replacements(views, old, job_facts, rules)
+    views = with_replacements(views, successors_of_replaced)
     pending_waits = window_waits(old, views, job, rules, now)
-    target_plan = plan_target(old, views, rules, job.over, replacing, pending_waits)
-    ending = plan_closing(views, old, job, job_facts, rules, now)
-    nomination = nominate(old, views, job_facts, rules, now) if ending is None else unchanged_nomination(old)
+    target_plan = plan_target(old, views, rules, job.over, successors_of_replaced, pending_waits)
+    closing_plan = plan_closing(views, old, job, job_facts, rules, now)
+    nomination = nominate(old, views, job_facts, rules, now) if closing_plan is None else unchanged_nomination(old)
     membership = with_nomination(old, with_end_time(old, target_plan.membership, now), nomination)
     nodes = tuple(
         NodeStatus(
@@ -104,12 +104,12 @@ def decide(
                 now,
                 target_plan.reasons.get(node.instance),
                 pending_waits.get(node.instance),
-                ending,
+                closing_plan,
             ),
         )
         for node in views
     )
-    actions: tuple[Action, ...] = plan_actions(nodes, rules, now, ending)
+    actions: tuple[Action, ...] = plan_actions(nodes, rules, now, closing_plan)
     if held_back := held_endings(nodes, actions, rules, now):
         actions = tuple(without_endings(actions, held_back))
         nodes = tuple(
@@ -122,8 +122,8 @@ def decide(
         actions = (PublishTarget(membership), *actions)
     new_nomination = nomination if nomination.term != old.term else None
     alarms = alarms_of(nodes, rules, now, held_back)
-    changes, bill_entries = tuple(_changes(nodes)), new_entries(views, rules, now)
-    return Decision(membership, job, nodes, actions, changes, alarms, new_nomination, bill_entries, ending)
+    changes, bill_entries = tuple(_status_changes(nodes)), new_entries(views, rules, now)
+    return Decision(membership, job, nodes, actions, changes, alarms, new_nomination, bill_entries, closing_plan)
 
 
 def plan_actions(
@@ -135,12 +135,12 @@ def plan_actions(
     nodes = list(nodes)
     living_nodes = [node for node in nodes if not node.view.terminated]
     return (
-        *_stamps(living_nodes, rules),
-        *_tags(living_nodes),
-        *_final_tags(node.view for node in nodes if node.view.terminated),
-        *_protections(living_nodes, rules),
+        *_ownership_tag_actions(living_nodes, rules),
+        *_status_tag_actions(living_nodes),
+        *_final_tag_actions(node.view for node in nodes if node.view.terminated),
+        *_protect_actions(living_nodes, rules),
         *(action for node in living_nodes for action in _lifecycle_actions(node, rules, now)),
-        *_terminations(living_nodes, rules, now),
+        *_terminate_actions(living_nodes, rules, now),
         *(closing_actions(ending, [node.view for node in living_nodes], rules, now) if ending is not None else ()),
         *resume_actions(ending, [node.view for node in nodes], rules),
     )
@@ -175,7 +175,7 @@ def _remaining_actions(actions: Iterable[Action], excluded: AbstractSet[str]) ->
             yield replace(action, instances=remaining_instances)
 
 
-def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
+def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
     for node in nodes:
         status_ack = node.view.facts.acks.status
         old_line = status_ack.value if status_ack is not None else ""
@@ -183,21 +183,21 @@ def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
             yield Change(node.view.instance, old_line, node.standing)
 
 
-def _stamps(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+def _ownership_tag_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
     """The action that sets the ownership tag on new members of the cluster's Auto Scaling groups. Instances with the
     ownership tag of another cluster are not changed.
     """
-    unstamped = tuple(node.view.instance for node in nodes if _needs_stamp(node.view, rules))
-    if unstamped:
-        yield StampOwner(unstamped, rules.policy.cluster)
+    without_ownership_tag = tuple(node.view.instance for node in nodes if _needs_ownership_tag(node.view, rules))
+    if without_ownership_tag:
+        yield StampOwner(without_ownership_tag, rules.policy.cluster)
 
 
-def _needs_stamp(node: View, rules: Rules) -> bool:
+def _needs_ownership_tag(node: View, rules: Rules) -> bool:
     in_group = node.group in rules.groups and node.phase in ("warm", "launching", "in_service") and not node.unseen
     return in_group and not node.owned and node.tags is not None and OWNER_TAG not in node.tags
 
 
-def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
+def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
     instances_by_status: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
     for node in nodes:
         standing = node.standing
@@ -213,7 +213,7 @@ def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
             yield SetStatusTag(tuple(tagged_instances), status)
 
 
-def _final_tags(terminated: Iterable[View]) -> Iterator[Action]:
+def _final_tag_actions(terminated: Iterable[View]) -> Iterator[Action]:
     """The action that sets the status tag REMOVED on terminated instances. Otherwise the tag of an instance that EC2
     took would say for ever that the instance is in the job.
     """
@@ -224,16 +224,16 @@ def _final_tags(terminated: Iterable[View]) -> Iterator[Action]:
         yield SetStatusTag(wrongly_tagged, "REMOVED", gone=True)
 
 
-def _protections(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+def _protect_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
     for group in rules.groups:
         base_nodes = [
             node.view
             for node in nodes
             if node.view.base and node.view.group == group and node.view.phase == "in_service"
         ]
-        unprotected = tuple(node.instance for node in base_nodes if not _is_protected(node, group, rules))
-        if unprotected:
-            yield Protect(unprotected, group)
+        unprotected_nodes = tuple(node.instance for node in base_nodes if not _is_protected(node, group, rules))
+        if unprotected_nodes:
+            yield Protect(unprotected_nodes, group)
 
 
 def _is_protected(node: View, group: str, rules: Rules) -> bool:
@@ -286,17 +286,17 @@ def _heartbeat_due(node: View, key: str, asked_at: float, rules: Rules, now: flo
     )
 
 
-def _terminations(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
-    ungrouped = []
+def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
+    outside_groups = []
     for node in nodes:
         if not _must_terminate(node, rules, now):
             continue
         if node.view.group is None:
-            ungrouped.append(node.view.instance)
+            outside_groups.append(node.view.instance)
         elif node.view.group in rules.groups and node.view.phase not in ("terminating", "left"):
             yield TerminateInGroup(node.view.instance, node.view.group, _removal_requested(node))
-    if ungrouped:
-        yield Terminate(tuple(ungrouped))
+    if outside_groups:
+        yield Terminate(tuple(outside_groups))
 
 
 def _removal_requested(node: NodeStatus) -> bool:
@@ -332,4 +332,4 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
         return False
     if recently_refused(node_view, now):
         return False
-    return node_view.requested and node_view.proven and (node_view.owned or _needs_stamp(node_view, rules))
+    return node_view.requested and node_view.proven and (node_view.owned or _needs_ownership_tag(node_view, rules))

@@ -1,12 +1,12 @@
-"""A brake on the termination of instances that never reported. If more than five such instances would be terminated
-within ten minutes, none is terminated until people release it. Pure.
+"""A brake on the termination of instances that never reported. If more than five instances that never reported would be
+terminated within ten minutes, each of them is kept until people release it. Pure.
 
-An instance that never reported may have another purpose. Many instances without a report suggest a mistake: a policy
+An instance that never reported may have another purpose. Many instances that never reported suggest a mistake: a policy
 with a wrong group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that
 reported or were in the job, nor terminations by a group or by AWS.
 
-The facts of each node contain the alarm about its held termination. While the termination of one such node is held, no
-other node that never reported is terminated.
+The facts of each node contain the alarm about its held termination. While the termination of a node that never reported
+is held, no other node that never reported is terminated.
 """
 
 from __future__ import annotations

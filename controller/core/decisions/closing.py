@@ -33,8 +33,8 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cluster is being closed. It affects nodes that started until the time `started_until` or, if `everything`
-    is true, all running nodes. `complete` is true when every base node has been closed.
+    """How a cluster is being closed. The closing affects nodes that started until the time `started_until` or, if
+    `everything` is true, all running nodes. `complete` is true when every base node has been closed.
     """
 
     method: Literal["keep", "stop", "terminate"]  # what happens to base nodes
@@ -149,8 +149,8 @@ def recently_refused(node: View, now: float) -> bool:
     return _is_recent(node.facts.acks.refused, now)
 
 
-def _is_recent(mark: Announcement | None, now: float) -> bool:
-    return mark is not None and now - mark.at < PAUSE_SECONDS
+def _is_recent(ack: Announcement | None, now: float) -> bool:
+    return ack is not None and now - ack.at < PAUSE_SECONDS
 
 
 def _closed_reason(base: list[View]) -> Reason | None:
@@ -170,13 +170,15 @@ def _start_times(nodes: Iterable[View]) -> list[float]:
 
 
 def _still_suspended(node: View, group: str) -> bool:
-    acks = node.facts.acks
-    resumption = acks.resumed.get(group)
-    return resumption is None or resumption.at < acks.suspended[group].at
+    node_acks = node.facts.acks
+    resumption = node_acks.resumed.get(group)
+    return resumption is None or resumption.at < node_acks.suspended[group].at
 
 
 def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether to stop or terminate the base node. The ownership tag alone is not enough, because people can set it."""
+    """Whether to stop or terminate the base node. The ownership tag alone is not a sufficient reason, because people
+    can set this tag.
+    """
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False
     if node.terminated or node.terminate_issued or node.unseen or not (node.proven and node.owned):

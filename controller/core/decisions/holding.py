@@ -3,7 +3,8 @@ changed. Pure.
 
 prepare-data is the cluster's script that prepares a node. If the script contains a mistake, a group launches machine
 after machine until somebody notices. Two nodes failed in the same way if the same prepare-data ended with the same exit
-code, signal or time-out. Its output does not matter. Two machines that never report have also failed in the same way.
+code, signal or time-out. The output of prepare-data does not matter. Two machines that never report have also failed in
+the same way.
 """
 
 from __future__ import annotations
@@ -78,21 +79,21 @@ def plan_hold(
     """The decision to stop or allow the group's launches. Returns None if nothing is to change. `launches` says whether
     the group may launch nodes, as just read from AWS.
 
-    Without a read, `launches` is None. The caller has to read the group only if this function returns a plan for None,
-    or if the group's launches are stopped.
+    Without a read, `launches` is None. The caller has to read the group only if this function returns a plan when
+    `launches` is None, or if the group's launches are stopped.
     """
-    memory, reported_script = facts.hold, current_script(nodes)
-    if memory is not None and not memory.done:
-        return HoldPlan(memory.model_copy(update={"at": now}), "hold" if memory.held else "release", "REPEATED")
-    if memory is not None and memory.held:
-        if reported_script is not None and _script_changed(memory, reported_script):
+    past_hold, reported_script = facts.hold, current_script(nodes)
+    if past_hold is not None and not past_hold.done:
+        return HoldPlan(past_hold.model_copy(update={"at": now}), "hold" if past_hold.held else "release", "REPEATED")
+    if past_hold is not None and past_hold.held:
+        if reported_script is not None and _script_changed(past_hold, reported_script):
             return HoldPlan(
-                memory.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
+                past_hold.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
             )
         if launches:
-            return HoldPlan(memory.model_copy(update={"at": now, "held": False}), None, "RESUMED_BY_OTHERS")
+            return HoldPlan(past_hold.model_copy(update={"at": now, "held": False}), None, "RESUMED_BY_OTHERS")
         return None
-    failure_streak = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
+    failure_streak = streak(nodes, facts.group, past_hold.at if past_hold is not None else 0.0)
     if failure_streak is None or failure_streak.times < policy.alike_failures or launches is False:
         return None
     if reported_script is not None and failure_streak.script and reported_script[1] != failure_streak.script:
@@ -108,16 +109,17 @@ def plan_hold(
     return HoldPlan(new_hold, "hold", "FAILED_ALIKE")
 
 
-def _script_changed(memory: Hold, script: tuple[float, str]) -> bool:
+def _script_changed(past_hold: Hold, script: tuple[float, str]) -> bool:
     """Whether prepare-data has changed since the launches were stopped. If the digest of the failed script is unknown,
     a later report of any script counts as a change.
     """
-    return script[1] != memory.script if memory.script else script[0] > memory.at
+    return script[1] != past_hold.script if past_hold.script else script[0] > past_hold.at
 
 
 def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
-    """The time at which a launch of the group ended, the kind of its failure, the digest of prepare-data, and the
-    reason of the failure. The kind is None if the node was prepared. Returns None if the launch has not ended.
+    """The time at which the group's launch of this node ended, the kind of its failure, the digest of prepare-data, and
+    the reason of the failure. The kind is None if the node was prepared. Returns None if no launch of the group for
+    this node has ended.
     """
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:

@@ -24,8 +24,8 @@ _NO_LIMIT = float("inf")
 class Wait:
     """A node's wait for a leave window, which ends at the time `until` at the latest. `detail` is a text for people."""
 
-    until: float
-    detail: str
+    until: float  # when the wait ends at the latest
+    detail: str  # a text for people
 
 
 def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:

@@ -1,4 +1,4 @@
-"""Replace a base node because people ask for it: they set a tag on the successor that names the replaced node. Pure.
+"""Replace a base node because people ask for it: people set a tag on the successor that names the replaced node. Pure.
 
 The tag `dyntrain:base=i-OLD` makes a node a base node that replaces i-OLD. One tag is enough, so that a request is
 never incomplete. The successor starts its ps-lite processes, and the target names both nodes. As soon as the
@@ -131,7 +131,7 @@ def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) 
 
 
 def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
-    """Whether the node `start` and others replace each other in a ring. No node in a ring is replaced."""
+    """Whether the node `start` and other nodes replace each other in a ring. No node in a ring is replaced."""
     visited: set[str] = set()
     instance = start
     while instance in successors and instance not in visited:

@@ -226,7 +226,7 @@ def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing
 
 
 def _prepare_failure(node: View) -> str:
-    """Why the script prepare-data failed on the node. Returns "" if it did not fail."""
+    """Why the script prepare-data failed on the node. Returns "" if prepare-data did not fail."""
     preparation = node.preparation
     return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
 

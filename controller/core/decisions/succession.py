@@ -75,9 +75,9 @@ def _choose(
     rules: Rules,
     now: float,
 ) -> tuple[NominationReason, str | None]:
-    silence_limit = rules.policy.takeover_seconds
+    silence_limit_seconds = rules.policy.takeover_seconds
     if old.term == 0:
-        return _first_choice(base_nodes, candidates, silence_limit, now)
+        return _first_choice(base_nodes, candidates, silence_limit_seconds, now)
     if old.coordinator is None:
         return (
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
@@ -88,7 +88,7 @@ def _choose(
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
         )
     job_over = job_facts is not None and job_facts.report.state in ("finished", "failed")
-    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit:
+    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
         return NominationReason.STANDS, old.coordinator
     nominated_index = base_nodes.index(nominated_node)
     successors = [

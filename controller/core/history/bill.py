@@ -100,8 +100,8 @@ def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
 def unmetered(
     trail: Iterable[Metered], trained_instances: Iterable[str], views: Iterable[View], rules: Rules
 ) -> list[str]:
-    """The instances that run or ran for the cluster, but have no entry in the audit trail. Such an instance started and
-    ended between two reads, or before the audit trail recorded machines.
+    """The instances that run or ran for the cluster, but have no entry in the audit trail. An instance without an entry
+    started and ended between two reads, or before the audit trail recorded machines.
     """
     recorded_instances = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
@@ -120,7 +120,7 @@ def bill(spans: Iterable[Span], prices: Prices, now: float, *, per_instance: boo
             span
         )
     lines = [_line_item(key, line_spans, prices, now) for key, line_spans in spans_by_line.items()]
-    lines.sort(key=lambda line: (_rank(line.role), line.type, line.market, line.instance))
+    lines.sort(key=lambda line: (_role_sort_key(line.role), line.type, line.market, line.instance))
     priced_lines = [(line, line.price) for line in lines if line.price is not None]
     return Bill(
         lines=tuple(lines),
@@ -177,7 +177,7 @@ def _line_item(key: tuple[str, str, str, str], spans: list[Span], prices: Prices
     )
 
 
-def _rank(role: str) -> tuple[int, int, str]:
+def _role_sort_key(role: str) -> tuple[int, int, str]:
     """The key that sorts roles: master, base, elastic, and then the ranks of a job by their number."""
     if role in ROLES:
         return (ROLES.index(role), 0, "")

@@ -58,12 +58,12 @@ def _new_entry(node: View, rules: Rules, now: float) -> Metered | None:
     if machine is None:
         return None
     role = "master" if node.master else "base" if node.base else "elastic"
-    since = now
+    entry_since = now
     if (last_metered is None or last_metered.state == "off") and _belongs_to_cluster(node, rules):
         started_at = min(node.started or now, now)
-        since = started_at if last_metered is None or started_at > last_metered.since else now
+        entry_since = started_at if last_metered is None or started_at > last_metered.since else now
     new_entry = Metered(
-        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=since
+        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=entry_since
     )
     return new_entry if last_metered is None or last_metered.line != new_entry.line else None
 

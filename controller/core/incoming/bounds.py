@@ -17,19 +17,21 @@ FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
 
 
 def impossible_claim(report: NodeReport, sent: float) -> str:
-    """Why a report that was sent at the time `sent` cannot be true. Returns "" if it can be true."""
-    latest_possible = sent + CLOCK_SECONDS
-    if not report.at <= latest_possible:
+    """Why a report that was sent at the time `sent` cannot be true. Returns "" if the report can be true."""
+    latest_possible_time = sent + CLOCK_SECONDS
+    if not report.at <= latest_possible_time:
         return "at: the report is from the future; look at the node's clock"
     if report.deadline is not None and not report.deadline <= report.at + MAX_NOTICE_SECONDS:
         return "deadline: notices do not come so long before their deadline"
-    if report.attempt > latest_possible:
+    if report.attempt > latest_possible_time:
         return "attempt: the number is impossibly high"
     return ""
 
 
 def unlikely_claim(known_facts: NodeFacts, report: Preparation) -> str:
-    """Why the report cannot come from the machine with these facts. Returns "" if it can."""
+    """Why the report cannot come from the machine with these facts. Returns "" if the report can come from this
+    machine.
+    """
     state_read = known_facts.state_read
     started_at = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)
     if not started_at or report.at < started_at:  # the report is older than the machine's last start

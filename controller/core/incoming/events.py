@@ -113,13 +113,13 @@ def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> O
 
 
 def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """Those of the tags on which decisions depend. Only these tags are stored."""
+    """Select the tags on which decisions depend. All other tags are dropped."""
     return {key: value for key, value in tags.items() if key in _STORED_TAGS or elastic.has(key)}
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """Those of the tags that are stored from a read: the tags of `kept_tags`, and the status tag, which shows whether
-    the controller has to write the status again.
+    """Select the tags that are stored after a read: the tags of `kept_tags`, and the status tag, by which the
+    controller sees whether it has to write the status again.
     """
     stored_tags = kept_tags(tags, elastic)
     return {**stored_tags, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else stored_tags
@@ -176,14 +176,14 @@ def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
-    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         notice = Interruption.model_validate(envelope.detail)
         warning_seconds = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
         return NodeFacts(
             instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning_seconds),)
         )
 
-    return observed
+    return parse_event
 
 
 def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observation:
@@ -231,7 +231,7 @@ def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observation]:
-    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         result = ScalingResult.model_validate(envelope.detail)
         if not re.fullmatch(INSTANCE_ID, result.instance):
             return DroppedEvent("quarantined", f"{result.instance!r} is no instance id", result.instance)
@@ -240,7 +240,7 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
             instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=observed_phase)
         )
 
-    return observed
+    return parse_event
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
@@ -332,8 +332,8 @@ def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     future is refused: it would hide all later reports.
     """
     report = JobReport.model_validate(envelope.detail)
-    latest_possible = envelope.time + CLOCK_SECONDS
-    if report.started_at > latest_possible or report.sequence > latest_possible * 1000:
+    latest_possible_time = envelope.time + CLOCK_SECONDS
+    if report.started_at > latest_possible_time or report.sequence > latest_possible_time * 1000:
         return DroppedEvent(
             "quarantined", "started_at, sequence: the report is from the future; look at the coordinator's clock"
         )
@@ -357,8 +357,8 @@ _PARSERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption("rebalance"),
     ("aws.health", "AWS Health Event"): _health,
-    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_INTERRUPTIONS), _capacity_interruption),
-    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_CHANGES), _capacity_change),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_INTERRUPTIONS), _capacity_interruption),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGES), _capacity_change),
     ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result("in_service"),
@@ -369,6 +369,6 @@ _PARSERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]
         (("aws.autoscaling", f"EC2 Auto Scaling Instance Refresh {word}") for word in _REFRESH_STATES),
         _instance_refresh,
     ),
-    **dict.fromkeys(((NODE_SOURCE, kind) for kind in NODE_DETAIL_TYPES.values()), _node_report),
-    **dict.fromkeys(((COORDINATOR_SOURCE, kind) for kind in JOB_DETAIL_TYPES.values()), _job_report),
+    **dict.fromkeys(((NODE_SOURCE, detail_type) for detail_type in NODE_DETAIL_TYPES.values()), _node_report),
+    **dict.fromkeys(((COORDINATOR_SOURCE, detail_type) for detail_type in JOB_DETAIL_TYPES.values()), _job_report),
 }

@@ -22,10 +22,10 @@ class Notification:
 
     id: str  # the message's id in SNS
     stage: str  # name of the controller's stage
-    subject: str
-    text: str
+    subject: str  # first line of the message
+    text: str  # the message itself
     metric: str = ""  # the alarm's metric; "": no alarm
-    region: str = ""
+    region: str = ""  # AWS region of the alarm
     at: str = ""  # ISO 8601
 
 
@@ -61,8 +61,8 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
 
 
 def payload_of(notification: Notification, message_format: Format) -> dict[str, Any]:
-    """The JSON that is posted to the webhook. In the format `slack` it contains only the field `text`, which Slack's
-    incoming webhooks and compatible services accept.
+    """The JSON that is posted to the webhook. In the format `slack` the payload contains only the field `text`, which
+    Slack's incoming webhooks and compatible services accept.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """

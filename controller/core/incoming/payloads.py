@@ -1,5 +1,5 @@
-"""Models of the payloads of events. They ignore unknown fields, allow that optional fields are missing or null, and
-accept numbers as text.
+"""Models of the payloads of events. The models ignore unknown fields, allow that optional fields are missing or null,
+and accept numbers as text.
 
 The docstring of each model contains the address of AWS's page about the payload. The module `events` turns the models
 into facts.
@@ -16,7 +16,7 @@ from dyntrain.controller.core.records.facts import InstanceState
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
-def _seconds(value: Any) -> Any:
+def _parse_time(value: Any) -> Any:
     """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch. A time without a time zone is taken as
     UTC.
     """
@@ -38,7 +38,7 @@ def _instance_of_arn(value: Any) -> Any:
 
 YEAR_10000 = 253_402_300_800.0  # seconds since the epoch
 # a later time cannot be formatted, and would never have passed
-Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]
+Time = Annotated[float, BeforeValidator(_parse_time), Field(ge=0, lt=YEAR_10000)]
 
 
 class Payload(BaseModel):

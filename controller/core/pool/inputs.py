@@ -141,8 +141,8 @@ class Claim(InventoryItem):
 
 
 class Pool(InventoryItem):
-    """The state of a cluster's pool. `current` is the requested number of instances. The Auto Scaling group or the list
-    of instances limits it to `least` and `most`.
+    """The state of a cluster's pool. `current` is the requested number of instances. The limits of the Auto Scaling
+    group or the list of instances are `least` and `most`.
 
     `frozen` says why the size must not change now. If `growable` is False, the pool may only shrink. `opens` is the
     time of the cluster's next leave window, before which the pool does not shrink. `closed` says why the cluster cannot
@@ -177,10 +177,10 @@ class Inputs(InventoryItem):
     """One reading of all inputs. If the reading is incomplete, `problem` says why, and no pool is changed."""
 
     at: float  # time of the reading
-    end_margin_seconds: float = Field(3600.0, ge=0)
+    end_margin_seconds: float = Field(3600.0, ge=0)  # an earlier end counts as gone
     reserved: tuple[Reserved, ...] = ()  # purchases of Reserved Instances
     capacity: tuple[Capacity, ...] = ()  # capacity reservations and Capacity Blocks
     usage: tuple[Usage, ...] = ()  # instances in the account
-    pools: tuple[Pool, ...]
+    pools: tuple[Pool, ...]  # of all clusters
     claims: dict[str, Claim] = {}  # by cluster
     problem: str = ""  # why the reading is incomplete

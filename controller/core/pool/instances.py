@@ -49,18 +49,18 @@ def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
     """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
-    available = [
+    available_instances = [
         candidate
         for candidate in listed
         if candidate.allowed and (_startable(candidate, held) or _reclaimable(candidate, releasing))
     ]
-    return kept_count(claim) + len(available)
+    return kept_count(claim) + len(available_instances)
 
 
 def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
-    """Plan the steps for the pool's instances. The pool changes no instance that somebody else started. It stops an
-    instance that it holds only after the job has released the instance. If the policy no longer lists or allows a held
-    instance, the pool releases the instance.
+    """Plan the steps for the pool's instances. The pool changes no instance that somebody else started. The pool stops
+    an instance that it holds only after the job has released the instance. If the policy no longer lists or allows a
+    held instance, the pool releases the instance.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())

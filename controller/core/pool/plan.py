@@ -85,7 +85,7 @@ class Plan:
     action, and only if nobody has changed the claims since they were read.
     """
 
-    decisions: tuple[PoolDecision, ...]
+    decisions: tuple[PoolDecision, ...]  # one for each pool
     claims: Mapping[str, Claim]  # by cluster
     entries: tuple[Entry, ...]  # lines of the arithmetic, for people
 
@@ -264,8 +264,8 @@ def _decide_pool(
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
     """The readings with the present reading added. If the last reading is less than `reading_seconds` old, the new
-    proposal replaces the last one at the same time. So a burst of events neither counts as several readings nor delays
-    the next reading.
+    proposal replaces the last one at the same time. So many events in a short time neither count as several readings
+    nor delay the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

@@ -46,7 +46,7 @@ class Entry:
 
     text: str  # for people
     amount: float  # added to the stock, or subtracted
-    unit: str = "instances"
+    unit: str = "instances"  # of the amount
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Stock:
         """Take up to `count` instances of a kind from the stock. If `zone` is None, take only capacity that is valid in
         every zone. Returns the remaining stock and the number of instances that were taken.
         """
-        free_slots, kind_counts, units_by_family, missing = (
+        free_slots, kind_counts, units_by_family, missing_count = (
             dict(self.slots),
             dict(self.kinds),
             dict(self.units),
@@ -72,20 +72,23 @@ class Stock:
         )
         for reservation_id in sorted(free_slots):
             if _reservation_fits(self.reservations[reservation_id], kind, zone, targeted):
-                taken_count = min(missing, free_slots[reservation_id])
-                free_slots[reservation_id], missing = free_slots[reservation_id] - taken_count, missing - taken_count
+                taken_count = min(missing_count, free_slots[reservation_id])
+                free_slots[reservation_id], missing_count = (
+                    free_slots[reservation_id] - taken_count,
+                    missing_count - taken_count,
+                )
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken_count = min(missing, kind_counts.get(key, 0))
-            kind_counts[key], missing = kind_counts.get(key, 0) - taken_count, missing - taken_count
+            taken_count = min(missing_count, kind_counts.get(key, 0))
+            kind_counts[key], missing_count = kind_counts.get(key, 0) - taken_count, missing_count - taken_count
         units_per_instance = flexible_units(kind)
-        if units_per_instance is not None and missing:
+        if units_per_instance is not None and missing_count:
             family_name = family(kind.instance_type)
-            taken_count = min(missing, int(units_by_family.get(family_name, 0.0) // units_per_instance))
-            units_by_family[family_name], missing = (
+            taken_count = min(missing_count, int(units_by_family.get(family_name, 0.0) // units_per_instance))
+            units_by_family[family_name], missing_count = (
                 units_by_family.get(family_name, 0.0) - taken_count * units_per_instance,
-                missing - taken_count,
+                missing_count - taken_count,
             )
-        return replace(self, slots=free_slots, kinds=kind_counts, units=units_by_family), max(count, 0) - missing
+        return replace(self, slots=free_slots, kinds=kind_counts, units=units_by_family), max(count, 0) - missing_count
 
 
 def flexible_units(kind: Kind) -> float | None:
@@ -189,18 +192,20 @@ def _subtract_demand(
     entries: list[Entry],
 ) -> None:
     for kind, zone, count, text in _demand_lines(inputs, reservations, own_clusters):
-        uncovered = count
+        uncovered_count = count
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken_count = min(uncovered, max(kind_counts.get(key, 0), 0))
+            taken_count = min(uncovered_count, max(kind_counts.get(key, 0), 0))
             if taken_count:
-                kind_counts[key], uncovered = kind_counts[key] - taken_count, uncovered - taken_count
+                kind_counts[key], uncovered_count = kind_counts[key] - taken_count, uncovered_count - taken_count
                 entries.append(Entry(f"{text}: reserved in {key[0] or 'the region'} by type", -taken_count))
         units_per_instance, family_name = flexible_units(kind), family(kind.instance_type)
-        if units_per_instance is not None and uncovered and family_name in units_by_family:
-            taken_units = min(uncovered * units_per_instance, units_by_family[family_name])
+        if units_per_instance is not None and uncovered_count and family_name in units_by_family:
+            taken_units = min(uncovered_count * units_per_instance, units_by_family[family_name])
             units_by_family[family_name] -= taken_units
             entries.append(
-                Entry(f"{text}: {uncovered} against the region's {family_name} of any size", -taken_units, "units")
+                Entry(
+                    f"{text}: {uncovered_count} against the region's {family_name} of any size", -taken_units, "units"
+                )
             )
 
 

@@ -39,8 +39,8 @@ class Announcement(Fact):
 
 
 class Termination(Fact):
-    """The record that the controller terminated the instance at the time `at`. `lowered` says whether it also lowered
-    the desired capacity of the Auto Scaling group `group`.
+    """The record that the controller terminated the instance at the time `at`. `lowered` says whether the controller
+    also lowered the desired capacity of the Auto Scaling group `group`.
     """
 
     at: float

@@ -92,8 +92,8 @@ class StateEvent(Fact):
 class StateRead(Fact):
     started: float  # when the describe call began
     state: InstanceState
-    launched_at: float | None = None
-    private_ip: str | None = None
+    launched_at: float | None = None  # seconds since the epoch
+    private_ip: str | None = None  # the instance's private address
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ class Hook(Fact):
     group: str
     hook: str  # the lifecycle hook's name
     transition: Transition  # what the lifecycle action delays
-    token: str | None
+    token: str | None  # None: found by a read
     warm: bool = False  # the instance goes to a warm pool
 
     @property
@@ -229,19 +229,19 @@ class NodeFacts(Fact):
     wished: ClusterStatement | None = Field(
         None, description="the cluster whose elastic tag was last seen on the instance, even if removed since"
     )
-    tags_event: TagsEvent | None = None
-    tags_read: TagsRead | None = None
-    state_event: StateEvent | None = None
-    state_read: StateRead | None = None
-    machine: Machine | None = None
-    terminated: bool = False
+    tags_event: TagsEvent | None = None  # tags, from the last event
+    tags_read: TagsRead | None = None  # tags, from the last read
+    state_event: StateEvent | None = None  # EC2 state, from the last event
+    state_read: StateRead | None = None  # EC2 state, from the last read
+    machine: Machine | None = None  # how EC2 bills the instance
+    terminated: bool = False  # final
     started_at: float = 0.0  # the machine's last start, as events show it
-    group_event: GroupEvent | None = None
-    group_read: GroupRead | None = None
+    group_event: GroupEvent | None = None  # group, from the last event
+    group_read: GroupRead | None = None  # group, from the last read
     hooks: dict[str, Hook] = Field({})  # waiting lifecycle actions, by their key
-    preparation: Preparation | None = None
+    preparation: Preparation | None = None  # the last report about it
     heard: SignOfLife | None = None  # the last sign of life
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[Notice, ...] = ()  # that AWS will take the instance
     acks: Acks = Field(default_factory=lambda: NO_ACKS)  # pydantic would copy a plain default for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:

@@ -18,8 +18,8 @@ class GroupSize:
     somebody has suspended the group's launches.
     """
 
-    minimum: int
-    maximum: int
+    minimum: int  # smallest capacity of the group
+    maximum: int  # largest capacity of the group
     desired: int  # the desired capacity
     running: int  # number of members that are not being terminated
     base: bool = False  # the group launches base nodes

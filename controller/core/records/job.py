@@ -60,7 +60,7 @@ class Job:
 
     @property
     def revision(self) -> int:
-        """The revision of the target that the running job obeys. Without a running job it is -1."""
+        """The revision of the target that the running job obeys. Without a running job the revision is -1."""
         return self.report.revision if self.alive and self.report is not None else -1
 
 

@@ -1,8 +1,8 @@
 """Decide which value counts if an event and a read (describe call) show different states of a node. Pure.
 
 EC2 is eventually consistent, so a read may show an older state than an event. The event counts if the read began within
-the settling margin after it. But an event may also arrive late. If it arrives after the controller announced a status
-that followed from a later read, then the read counts. If that is wrong, the next read corrects it.
+the settling margin after it. But events may also arrive late. If an event arrives after the controller announced a
+status that followed from a later read, then the read counts. If this choice is wrong, the next read corrects the view.
 """
 
 from __future__ import annotations

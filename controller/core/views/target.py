@@ -62,8 +62,8 @@ class Membership(Fact):
 
 
 def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership of a controller that lost its table, rebuilt from the published target. Those of the cluster's
-    `nodes` that are not in the target count as dropped by its revision.
+    """The membership of a controller that lost its table, rebuilt from the published target. Nodes of the cluster
+    (`nodes`) that are not in the target count as dropped by the target's revision.
     """
     members = target.members or ()
     return Membership(
@@ -95,8 +95,9 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
     """The membership with a new revision, in which the members are those that the job reports.
 
-    Without a report, the instances whose tags ask for the cluster become members. So a running coordinator does not get
-    an empty list, which it would obey. The revision grows because the members in the published target are unknown.
+    Without a report, the instances whose tags ask for the cluster become members. So a running coordinator never gets
+    an empty list of members, which it would obey. The revision grows because the members in the published target are
+    unknown.
     """
     members_by_rank = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     member_ids = tuple(member.instance_id for member in members_by_rank) or tuple(wished)
@@ -148,11 +149,11 @@ def plan_target(
         else sorted((node for node in ready_nodes if not node.base), key=lambda node: _seniority(node, old_positions))
     )
     if not over:
-        waiting = [nodes_by_id[instance] for instance in old.members if instance in pending_waits]
-        shortage = rules.policy.min_workers - len(base_members) - len(elastic_members) - len(waiting)
-        held_nodes = [*waiting, *_kept_leavers(old, nodes_by_id, shortage, pending_waits)]
-        reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_nodes})
-        elastic_members = sorted([*elastic_members, *held_nodes], key=lambda node: _seniority(node, old_positions))
+        waiting_members = [nodes_by_id[instance] for instance in old.members if instance in pending_waits]
+        shortage = rules.policy.min_workers - len(base_members) - len(elastic_members) - len(waiting_members)
+        held_members = [*waiting_members, *_kept_leavers(old, nodes_by_id, shortage, pending_waits)]
+        reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_members})
+        elastic_members = sorted([*elastic_members, *held_members], key=lambda node: _seniority(node, old_positions))
     elastic_places = max(rules.policy.max_workers - len(base_members), 0)
     reasons.update(dict.fromkeys((node.instance for node in elastic_members[elastic_places:]), Reason.ABOVE_MAXIMUM))
     members = tuple(node.instance for node in [*base_members, *elastic_members[:elastic_places]])
@@ -167,11 +168,11 @@ def as_parameter(target: Target, pointer: str) -> str:
         text = complete_target.model_dump_json()
         if len(text.encode()) <= PARAMETER_BYTES:
             return text
-    shortened = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
-    text = shortened.model_dump_json()
+    short_target = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
+    text = short_target.model_dump_json()
     if len(text.encode()) <= PARAMETER_BYTES:
         return text
-    return shortened.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
+    return short_target.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
 
 
 def _seniority(node: View, old_positions: dict[str, int]) -> tuple[float, float, str]:
@@ -221,21 +222,21 @@ def _next_membership(
     if members == old.members and not deadlines_changed and finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
-    leaving = {
+    dropped_revisions = {
         instance: dropped_in
         for instance, dropped_in in old.leaving.items()
         if instance not in members and instance in living_nodes
     }
-    leaving.update(dict.fromkeys(dropped_members, revision))
-    back = {instance: listed_in for instance, listed_in in old.back.items() if instance in members}
-    back.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
+    dropped_revisions.update(dict.fromkeys(dropped_members, revision))
+    relisted_revisions = {instance: listed_in for instance, listed_in in old.back.items() if instance in members}
+    relisted_revisions.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
     membership_changes = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
-        "leaving": leaving,
-        "back": back,
+        "leaving": dropped_revisions,
+        "back": relisted_revisions,
         "finished": finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
@@ -243,7 +244,7 @@ def _next_membership(
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """A text for people about why each instance joined or left the target. It covers only the first MAX_CAUSES
+    """A text for people about why each instance joined or left the target. The result covers only the first MAX_CAUSES
     instances.
     """
     join_causes = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}

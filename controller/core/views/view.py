@@ -105,13 +105,13 @@ class View:
 
     @property
     def started(self) -> float | None:  # when the machine last started
-        """The time of the machine's last start. Returns None if it is unknown."""
+        """The time of the machine's last start. Returns None if the time is unknown."""
         return _life_began(self.facts) or None
 
     @property
     def closed(self) -> Reason | None:  # why it was stopped or terminated
-        """Why the controller stopped or terminated this base node when it closed the cluster. Returns None if it did
-        not, or if somebody has started the node again.
+        """Why the controller stopped or terminated this base node when it closed the cluster. Returns None if the
+        controller did neither, or if somebody has started the node again.
         """
         closed_ack = self.facts.acks.closed
         if closed_ack is None or not self.base or (self.started or 0.0) > closed_ack.at:
