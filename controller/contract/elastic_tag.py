@@ -23,7 +23,7 @@ class ElasticTag:
     def has(self, key: str) -> bool:  # whether the key is that of an elastic tag
         return key.endswith(self.suffix)
 
-    def cluster(self, key: str) -> str:
+    def cluster(self, key: str) -> str:  # the cluster's name in the tag's key
         """The name of the cluster in the tag's key. Returns "" if the key consists only of the suffix."""
         return key.removesuffix(self.suffix)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 # At least two letters, because C:/ is a drive. A Path has turned `s3://x` into `s3:/x`.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # the start of an address, such as s3:/
 
 
 def not_local_problem(path: str | Path) -> str:

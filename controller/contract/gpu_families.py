@@ -33,7 +33,7 @@ class Family:
     NVIDIA's.
 
     `driver` says whether AWS's machine image with NVIDIA's driver, which the cluster's template and jobs use, supports
-    the GPUs. The image supports neither fractions of a GPU nor chips older than Turing.
+    the GPUs. AWS's image supports neither fractions of a GPU nor GPUs older than Turing.
     """
 
     gpu: str  # the GPU's model name

@@ -1,7 +1,7 @@
 """The progress and the history that a job's reports contain, so that curves can be drawn without the shared volume.
 
-No decision depends on these models. If the history in a report is invalid, readers ignore it (`readable_or_none`), but
-still use the report's members.
+No decision of the controller depends on a job's progress or history. If the history in a report is invalid, readers
+ignore it (`readable_or_none`), but still use the report's members.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class SetStatusTag:
 
 @dataclass(frozen=True)
 class Protect:
-    """Protect members of a group from scale-in."""
+    """Protect members of an Auto Scaling group from scale-in, that is, from termination by the group."""
 
     instances: tuple[str, ...]
     group: str  # the Auto Scaling group's name
@@ -129,8 +129,8 @@ class ResumeReplacement:
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Stop the group from launching instances, whatever its desired capacity. Running members stay, and terminated
-    members are not replaced.
+    """Stop the group from launching instances, whatever its desired capacity. The group's running members stay, and it
+    does not replace terminated members.
     """
 
     group: str  # the Auto Scaling group's name

@@ -40,8 +40,8 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the arithmetic. `amount` is a signed number of instances of the type that the text names, or of
-    normalised units.
+    """One line of the arithmetic that shows people how pools get their size. `amount` is a signed number of instances
+    of the type that the text names, or of normalised units.
     """
 
     text: str  # for people

@@ -109,8 +109,8 @@ class StateRead(Fact):
 
 
 class Machine(Fact):
-    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the visible purchase
-    option. Discounts by Reserved Instances or Savings Plans are invisible.
+    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the purchase option that
+    EC2 shows, which does not include discounts by Reserved Instances or Savings Plans.
     """
 
     started: float  # when the describe call began

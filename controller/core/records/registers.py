@@ -36,7 +36,7 @@ def latest(first: R | None, second: R | None) -> R | None:
 
 
 def union(first: Mapping[str, R], second: Mapping[str, R]) -> dict[str, R]:
-    """The join of two maps of registers, key by key."""
+    """The join of two maps of registers: for each key, the greater register."""
     if not second:
         return dict(first)
     joined_map = dict(first)
