@@ -1,7 +1,7 @@
-"""The Lambda functions of the controller, one handler for each rule.
+"""The controller's Lambda functions: one handler for each EventBridge rule, schedule, stream and topic.
 
-`controller/core/incoming/event_rules.py` has the event patterns of the rules. The package `controller` handles the
-events.
+The event patterns of the rules are in `controller/core/incoming/event_rules.py`. The handlers call functions of the
+package `controller`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate, SNSEvent
 from dyntrain.controller import wiring
-from dyntrain.controller.core.incoming.event_rules import rules
+from dyntrain.controller.core.incoming.event_rules import event_patterns
 
 gc.freeze()
 
 app = Chalice(app_name="dyntrain")
-RULES = rules(wiring.settings().elastic)
+RULES = event_patterns(wiring.settings().elastic)  # event patterns, by handler
 # a placeholder: the merge template of `chalice package` sets the real stream
 STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")
-ALARMS = "arn:aws:sns:*:*:dyntrain"  # a placeholder, too
+ALARMS = "arn:aws:sns:*:*:dyntrain"  # a placeholder for the SNS topic of alarms
 
 
 @app.on_cw_event(RULES["on_tag_change"])

@@ -1,1 +1,3 @@
-"""Names, message models and errors that all folders share. Nodes and training import nothing else of `controller`."""
+"""The names, message models and errors that `controller`, `node_bootstrap` and `training` share. `node_bootstrap` and
+`training` import nothing else of `controller`.
+"""

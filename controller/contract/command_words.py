@@ -1,4 +1,4 @@
-"""Split a typed command into words. Pure, except that the callback `exists` may read the disk."""
+"""Split the command that a person typed into words. Pure, except that the callback `exists` may read the disk."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from collections.abc import Callable, Sequence
 
 from dyntrain.controller.contract.errors import Misconfigured
 
-_OPERATORS = frozenset("();<>|&")
-_EXPANDED = frozenset("$`")
+_SHELL_OPERATORS = frozenset("();<>|&")
+_EXPANDED_BY_SHELL = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The words of the command, with which it can be executed without a shell. Raises Misconfigured when only a shell
-    could run the command, or when only a part of the command is quoted.
+    """The words of the command, so that it can be executed without a shell. Raises Misconfigured if only a shell can
+    run the command, or if only a part of the command is quoted.
 
-    A single quoted string that names no program is split by the rules of a shell, as MXNet's launcher does.
+    If the command is a single quoted string that names no program, it is split by the rules of a shell, as MXNet's
+    launcher does.
     """
     if not command or not any(letter.isspace() for letter in command[0].strip()) or exists(command[0]):
         return tuple(command)
     if len(command) > 1:
-        raise Misconfigured(f"there is no program {command[0]!r}: remove the quotes")
-    text = command[0]
+        raise Misconfigured(f"the command cannot be run, because there is no program {command[0]!r}: remove the quotes")
+    quoted_command = command[0]
     try:
-        lexer = shlex.shlex(text, posix=False, punctuation_chars=True)
+        lexer = shlex.shlex(quoted_command, posix=False, punctuation_chars=True)
         lexer.whitespace_split, lexer.commenters = True, ""
-        needs_shell = any(set(word) <= _OPERATORS or (set(word) & _EXPANDED and word[0] != "'") for word in lexer)
-        words = shlex.split(text)
+        needs_shell = any(
+            set(word) <= _SHELL_OPERATORS or (set(word) & _EXPANDED_BY_SHELL and word[0] != "'") for word in lexer
+        )
+        command_parts = shlex.split(quoted_command)
     except ValueError as error:
-        raise Misconfigured(f"the command {text!r} cannot be split into words ({error}): remove the quotes") from error
-    if needs_shell or "=" in words[0]:
-        raise Misconfigured(f"the command {text!r} needs a shell: put bash -c in front of it")
-    return tuple(words)
+        raise Misconfigured(
+            f"the command {quoted_command!r} cannot be split into words ({error}): remove the quotes"
+        ) from error
+    if needs_shell or "=" in command_parts[0]:
+        raise Misconfigured(f"the command {quoted_command!r} needs a shell: put bash -c in front of it")
+    return tuple(command_parts)

@@ -1,4 +1,6 @@
-"""The elastic tag, by which people ask that an instance join a cluster. Only the key of the tag matters."""
+"""The elastic tag, by which people ask that an instance join a cluster. The key of the tag names the cluster, and its
+value has no meaning.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ ELASTIC_TAG_SUFFIX = "-aws-dl-cfn-elastic-worker"
 
 @dataclass(frozen=True)
 class ElasticTag:
-    """The suffix of the elastic tag's key. The key is the cluster's name followed by the suffix. Each stage, that is,
-    each deployed controller, has one suffix.
+    """The elastic tag of one stage, that is, of one deployed controller. The tag's key is the cluster's name followed
+    by the stage's suffix.
     """
 
-    suffix: str = ELASTIC_TAG_SUFFIX
+    suffix: str = ELASTIC_TAG_SUFFIX  # of the tag's key, after the cluster's name
 
-    def of(self, cluster: str) -> str:
+    def of(self, cluster: str) -> str:  # the tag's key for this cluster
         return f"{cluster}{self.suffix}"
 
-    def has(self, key: str) -> bool:
+    def has(self, key: str) -> bool:  # whether the key is that of an elastic tag
         return key.endswith(self.suffix)
 
-    def cluster(self, key: str) -> str:
-        """The cluster that a tag key names; "" for a key that is only the suffix."""
+    def cluster(self, key: str) -> str:  # the cluster's name in the tag's key
+        """The name of the cluster in the tag's key. Returns "" if the key consists only of the suffix."""
         return key.removesuffix(self.suffix)
 
 

@@ -1,13 +1,7 @@
-"""The controller's errors, in a tree by what the caller should do.
+"""The controller's errors. The base class of an error says what the caller should do.
 
-ControllerError
-  RetryLater      nothing is wrong with the request: the same call later may work (throttled, network, lost race)
-    Conflict      somebody else wrote the item first: read again, merge, write again
-  GiveUp          the same call fails again until a person changes something
-    Misconfigured a setting, a policy or the credentials
-    Refused       AWS understood the request and refused it
-    Disputed      another controller published the same target revision with different content
-    Quarantined   a malformed payload or stored record
+After a `RetryLater`, the caller may repeat the same call later. After a `GiveUp`, the same call fails until a person
+changes something.
 """
 
 from __future__ import annotations
@@ -22,19 +16,21 @@ class RetryLater(ControllerError):
 
 
 class Conflict(RetryLater):
-    """A conditional write that failed because another writer was faster. Read the item again before the next write."""
+    """A conditional write to DynamoDB that failed because another writer was faster. Read the item again before the
+    next write.
+    """
 
 
 class GiveUp(ControllerError):
-    """An error that repeating the call does not mend."""
+    """An error that would occur again if the same call were repeated."""
 
 
 class Misconfigured(GiveUp):
-    """A setting, a policy or credentials that are missing or wrong."""
+    """An error because a setting, a policy or credentials are missing or wrong."""
 
 
 class Refused(GiveUp):
-    """A request that AWS refused; `code` is AWS's own error code."""
+    """A request that AWS refused. `code` is AWS's own error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -42,10 +38,12 @@ class Refused(GiveUp):
 
 
 class Disputed(GiveUp):
-    """Two targets with the same revision and different contents. No target is overwritten, because the coordinator
-    obeys the first target of a revision that it reads.
+    """Another controller published a target with the same revision, but different contents. The published target is not
+    overwritten, because the coordinator obeys the first target of a revision that it reads.
     """
 
 
 class Quarantined(GiveUp):
-    """An unreadable payload. After its retries, Lambda moves the payload with this error to the dead-letter queue."""
+    """A payload that cannot be read. After its retries, Lambda moves the payload with this error to the dead-letter
+    queue.
+    """

@@ -1,10 +1,11 @@
-"""Which instance types can train with which build of MXNet. Nodes, commands and `dyntrain doctor` use this table. Pure.
+"""The table of the instance types that can train with each build (pip package) of MXNet. Nodes, commands and `dyntrain
+doctor` use this table. Pure.
 
-A build contains machine code for some compute capabilities. A build contains no PTX, from which the driver could
-generate code for newer chips. Code for capability X.y runs on chips of capability X.z with z >= y, and on no others
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). On other chips MXNet still can be
-imported, counts the GPUs and copies data to them. The first wait for a kernel then raises "no kernel image is
-available".
+Each build contains machine code for some of CUDA's compute capabilities. No build contains PTX, from which the driver
+could generate code for newer chips. Code for compute capability X.y runs only on chips of capability X.z with z >= y
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). On a chip for which the build has no
+code, MXNet still can be imported, counts the GPUs and copies data to them. The first wait for a kernel then raises "no
+kernel image is available".
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-GPU_BUILD = "mxnet-cu112"
+GPU_BUILD = "mxnet-cu112"  # the pip package that is used unless people name another
 
 # The compute capabilities for which each distribution was built. For mxnet-cu112 the list was also read from the
 # library, and tested on an H100.
@@ -28,16 +29,17 @@ BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """The GPUs of an instance family. `capability` is CUDA's compute capability; "" for GPUs of other makers.
+    """The GPUs of an EC2 instance family. `capability` is CUDA's compute capability, or "" if the GPUs are not
+    NVIDIA's.
 
-    `driver` says whether AWS's image with NVIDIA's driver supports the GPUs. The cluster's template and jobs use this
-    image. The image supports neither fractions of a GPU nor chips older than Turing.
+    `driver` says whether AWS's machine image with NVIDIA's driver, which the cluster's template and jobs use, supports
+    the GPUs. AWS's image supports neither fractions of a GPU nor GPUs older than Turing.
     """
 
-    gpu: str
-    capability: str
-    driver: bool = True
-    arm64: bool = False
+    gpu: str  # the GPU's model name
+    capability: str  # CUDA's compute capability, such as 8.6
+    driver: bool = True  # AWS's image has a driver for the GPU
+    arm64: bool = False  # the processor is arm64, not x86
 
 
 # GPUs: https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
@@ -73,42 +75,46 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(instance_type: str) -> Family | None:
-    """The GPU family of the instance type; None for a type without GPU or with an unknown GPU."""
+    """The GPUs of the instance type. Returns None for a type without GPU or with an unknown GPU."""
     return FAMILIES.get(instance_type.partition(".")[0])
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for chips of this compute capability. Unknown builds are assumed to have such code."""
-    capabilities = BUILD_CAPABILITIES.get(distribution(build))
-    if capabilities is None:
+    """Whether the build has code for chips of this compute capability. A build that is not in the table is assumed to
+    have code for all chips.
+    """
+    built_capabilities = BUILD_CAPABILITIES.get(distribution(build))
+    if built_capabilities is None:
         return True
     major, minor = _version_parts(capability)
-    return any(_version_parts(code)[0] == major and _version_parts(code)[1] <= minor for code in capabilities)
+    return any(_version_parts(built)[0] == major and _version_parts(built)[1] <= minor for built in built_capabilities)
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type's GPUs cannot train with the build, and which families can; "" when the GPUs can or are unknown.
-    `build` is a package name as pip takes it, with or without a version.
+    """A text that says why the type's GPUs cannot train with the build of MXNet, and which families can. Returns "" if
+    the GPUs can train or are unknown. `build` is the name of a pip package, with or without a version.
     """
-    family, name = family_of(instance_type), distribution(build)
-    if family is None:
+    gpu_family, build_name = family_of(instance_type), distribution(build)
+    if gpu_family is None:
         return ""
-    advice = f"take {usable_families(name if BUILD_CAPABILITIES.get(name) else GPU_BUILD)}"
-    if family.arm64:
+    advice = f"take {usable_families(build_name if BUILD_CAPABILITIES.get(build_name) else GPU_BUILD)}"
+    if gpu_family.arm64:
         return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {advice}"
-    if not family.capability:
-        return f"{instance_type} has {family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {advice}"
-    if runs_on(family.capability, name):
+    if not gpu_family.capability:
+        return f"{instance_type} has {gpu_family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {advice}"
+    if runs_on(gpu_family.capability, build_name):
         return ""
-    if not BUILD_CAPABILITIES[name]:
-        return f"{name} has no code for GPUs, and {instance_type} has {family.gpu} GPUs: take {GPU_BUILD}==1.9.1"
-    description = f"{instance_type} has {family.gpu} GPUs (compute capability {family.capability})"
-    return f"{description}, and {name} has code for {', '.join(BUILD_CAPABILITIES[name])} alone: {advice}"
+    if not BUILD_CAPABILITIES[build_name]:
+        return (
+            f"{build_name} has no code for GPUs, and {instance_type} has {gpu_family.gpu} GPUs: take {GPU_BUILD}==1.9.1"
+        )
+    description = f"{instance_type} has {gpu_family.gpu} GPUs (compute capability {gpu_family.capability})"
+    return f"{description}, and {build_name} has code for {', '.join(BUILD_CAPABILITIES[build_name])} alone: {advice}"
 
 
 def lacks_driver(instance_type: str) -> str:
-    """Advice to use other families, when AWS's image has no driver for the type's GPUs; "" when the image has a driver
-    or the family is unknown.
+    """A text that says that AWS's machine image has no driver for the type's GPUs, and which families to use. Returns
+    "" if the image has a driver or the type is unknown.
     """
     family = family_of(instance_type)
     if family is None or family.driver:
@@ -118,13 +124,15 @@ def lacks_driver(instance_type: str) -> str:
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as in `cannot_train`."""
+    """A text that says why an instance of this type cannot be a node of a cluster that was made from the template with
+    Accelerator=Nvidia. Returns "" if such an instance can be a node, or if the type's GPUs are unknown.
+    """
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
 def unknown_gpu_warning(instance_type: str) -> str:
-    """A warning for a type whose GPUs are missing in the table; "" for other types. A type with unknown GPUs is
-    accepted.
+    """A warning about an instance type that is not in the table. Returns "" for a type in the table. Types with unknown
+    GPUs are accepted.
     """
     if family_of(instance_type) is not None:
         return ""
@@ -132,14 +140,16 @@ def unknown_gpu_warning(instance_type: str) -> str:
 
 
 def usable_families(build: str = GPU_BUILD) -> str:
-    """The families that nodes of the cluster's template can use, as text; "" for a build without GPU code."""
-    names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
-    return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    """A text that lists the instance families which nodes of the cluster's template can use with this build. Returns ""
+    for a build without GPU code.
+    """
+    family_names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
+    return " or ".join(text for text in (", ".join(family_names[:-1]), *family_names[-1:]) if text)
 
 
 def distribution(build: str) -> str:
-    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. For "" the name is the template's
-    default.
+    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. If `build` is "", returns the
+    default of the cluster's template.
     """
     return build.partition("==")[0] or GPU_BUILD
 

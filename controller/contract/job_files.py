@@ -1,8 +1,8 @@
-"""The S3 keys of a job's files, and the format of the reports of the job's machines. The job's machines, the command
-line and the resync use this module.
+"""The S3 keys of a job's files, and the format of the file exit.json, in which a machine of the job reports its result.
+The job's machines, the command line and the loop `resync` use this module.
 
-This file is copied to machines that have only their image's software. So the file supports Python 3.9 and imports only
-the standard library.
+This file is copied to machines on which only the software of their image is installed. So this file supports Python 3.9
+and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"
 JOB_TAG = "dyntrain:job"  # a tag on each instance of a job; its value is the job's name
-LOG_GROUP = "/aws/ec2/training-jobs"
+LOG_GROUP = "/aws/ec2/training-jobs"  # the CloudWatch log group of all jobs
 SUCCEEDED, FAILED, INTERRUPTED, STOPPED = "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"
-VERDICTS = (SUCCEEDED, FAILED, INTERRUPTED, STOPPED)
-TAIL_LINES = 20
-TAIL_CHARACTERS = 4000
+VERDICTS = (SUCCEEDED, FAILED, INTERRUPTED, STOPPED)  # how a job can end
+TAIL_LINES = 20  # lines of output that exit.json repeats
+TAIL_CHARACTERS = 4000  # characters of output that exit.json repeats
 
 
 def run_id(submission: str, attempt: int) -> str:
@@ -25,8 +25,8 @@ def run_id(submission: str, attempt: int) -> str:
 
 
 def client_token(run: str) -> str:
-    """The client token of the run's RunInstances call. A client token cannot be changed later, so it proves that an
-    instance belongs to the run.
+    """The client token with which the run's machines are launched (RunInstances). An instance keeps this token for
+    ever, so the token proves that the instance belongs to the run.
     """
     return f"dyntrain-job-{run}"
 
@@ -36,7 +36,7 @@ def code_key(name: str) -> str:
 
 
 def request_key(name: str) -> str:
-    """The key of the stored request, with which the job can be launched again."""
+    """The key of the job's stored request, from which the job can be launched again."""
     return f"{name}/job.json"
 
 
@@ -53,7 +53,9 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """The key of the run's final result. The first writer creates the object, and later writers leave it unchanged."""
+    """The key of the run's final result. Only the first writer creates the object with this key, and nobody changes the
+    object later.
+    """
     return f"{run_prefix(name, run)}exit.json"
 
 
@@ -62,12 +64,12 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """The key of an object that the node of this rank rewrites every minute as a sign of life."""
+    """The key of an object that the machine of this rank rewrites every minute, to show that it still runs."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """The key of the output of the node's command. CloudWatch contains the same output."""
+    """The key of the output of the command on the machine of this rank. CloudWatch contains the same output."""
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 
@@ -76,36 +78,38 @@ def log_stream(name: str, rank: int) -> str:
 
 
 class Exit(NamedTuple):
-    """The content of exit.json. `code` is None when no command ended, because AWS took the machine or the machine
-    stopped reporting.
+    """The content of exit.json. `code` is the exit code of the command. It is None if no command ended, because AWS
+    took the machine or the machine stopped reporting.
     """
 
-    verdict: str
-    rank: int
-    code: int | None
-    reason: str
-    at: float
-    tail: str = ""
+    verdict: str  # how the job ended
+    rank: int  # of the machine that reports
+    code: int | None  # exit code of the command
+    reason: str  # why the job ended so
+    at: float  # seconds since the epoch
+    tail: str = ""  # the last lines of output
 
-    def text(self) -> str:
+    def text(self) -> str:  # the content as JSON
         return json.dumps(self._asdict(), indent=1) + "\n"
 
 
 def exit_of(text: str) -> Exit:
-    """Parse the text of exit.json. Raises ValueError for other text, because people may write into the bucket."""
+    """Parse the text of exit.json. Raises ValueError for a wrong text, which is possible because people may write into
+    the bucket.
+    """
     try:
         fields = json.loads(text)
-        code = fields["code"]
+        exit_code = fields["code"]
         parsed = Exit(
             str(fields["verdict"]),
             int(fields["rank"]),
-            None if code is None else int(code),
+            None if exit_code is None else int(exit_code),
             str(fields["reason"])[:TAIL_CHARACTERS],
             float(fields["at"]),
             str(fields.get("tail", ""))[-TAIL_CHARACTERS:],
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"no exit.json: {error!r}") from error
+        raise ValueError(f"exit.json cannot be read: {error!r}") from error
     if parsed.verdict not in VERDICTS:
-        raise ValueError(f"no exit.json: verdict {parsed.verdict!r}")
+        raise ValueError(f"exit.json contains the unknown verdict {parsed.verdict!r}")
     return parsed

@@ -1,7 +1,7 @@
-"""A job's progress and history in the job's reports, which suffice for curves without the shared volume.
+"""The progress and the history that a job's reports contain, so that curves can be drawn without the shared volume.
 
-No decision depends on these models. Readers ignore an invalid curve (`readable_or_none`) and still use the membership
-in the same report.
+No decision of the controller depends on a job's progress or history. If the history in a report is invalid, readers
+ignore it (`readable_or_none`), but still use the report's members.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler
 
 VERSION = 1  # format of JobProgress and JobHistory; readers ignore later formats
 HISTORY_BYTES = 16_000  # of JSON; a report is written every few seconds, and DynamoDB bills each kilobyte
-METRICS_SHOWN = 8
+METRICS_SHOWN = 8  # metrics of the script that a report contains at most
 
 Metrics = Annotated[
     dict[str, float | None], Field(description="name: mean over all samples; null: not a number, it diverged")
@@ -22,7 +22,9 @@ Metrics = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """The value, or None for NaN and infinity, which JSON cannot contain. None is a gap in the curve."""
+    """Returns the value, or None for NaN and infinity, which JSON cannot contain. A curve has a gap where its value is
+    None.
+    """
     return value if value is not None and isfinite(value) else None
 
 
@@ -36,43 +38,43 @@ class JobProgress(Wire):
     eta_seconds: float | None = Field(
         None, ge=0, description="at the pace of the last minutes, pauses included; a script may stop earlier"
     )
-    metrics: Metrics = Field({})
+    metrics: Metrics = Field({})  # of the training script
     metrics_epoch: int | None = Field(None, description="the epoch that `metrics` are of, counted from 0")
     silenced: dict[str, str] = Field({}, description="rules of the script's checks that were silenced, or all: how")
     stalled: str = Field("", description="the worker that delays the other workers, and where; empty: none")
 
 
 class HistoryPoint(Wire):
-    """The training between the previous point and the time `at`."""
+    """The training from the time of the previous point to the time `at`."""
 
-    at: float
-    epoch: int
-    step: int
-    workers: int
+    at: float  # seconds since the epoch
+    epoch: int  # at the time `at`
+    step: int  # at the time `at`
+    workers: int  # number of workers
     samples_per_second: float
-    metrics: Metrics = Field({})
+    metrics: Metrics = Field({})  # of the training script
 
 
 class HistoryMark(Wire):
-    """An event of the job. `event` is the event's name in `events.jsonl`."""
+    """An event of the job in its history. `event` is the event's name in `events.jsonl`."""
 
-    at: float
-    event: str
-    instance: str = ""
-    generation: int | None = None
+    at: float  # seconds since the epoch
+    event: str  # the event's name in `events.jsonl`
+    instance: str = ""  # the instance that the event concerns
+    generation: int | None = None  # of the job's workers
     seconds: float | None = Field(None, description="pause of the other workers, or expected duration")
-    reason: str = ""
-    phases: dict[str, float] = Field({})
+    reason: str = ""  # why the event happened
+    phases: dict[str, float] = Field({})  # name of a phase of the event -> its seconds
 
 
 class JobHistory(Wire):
-    """The history of the whole job, with at most `HISTORY_BYTES` of JSON. Points get coarser as the job gets longer.
-    `marks` are the newest events; `counts` counts all events of each kind.
+    """The history of the whole job, with at most `HISTORY_BYTES` of JSON. The longer the job, the longer the time
+    between two points. `marks` contains only the newest events.
     """
 
     version: int = Field(VERSION, ge=1, le=VERSION)
-    points: tuple[HistoryPoint, ...] = ()
-    marks: tuple[HistoryMark, ...] = ()
+    points: tuple[HistoryPoint, ...] = ()  # oldest first
+    marks: tuple[HistoryMark, ...] = ()  # the newest events, oldest first
     counts: dict[str, int] = Field({}, description="number of events of each kind, including those without a kept mark")
     paused_seconds: float = Field(0.0, description="all pauses of the survivors together")
 

@@ -1,4 +1,5 @@
-"""Names and message models that the folders share: tags, SSM parameters, the target.
+"""The names of tags and SSM parameters, and the models of the messages that `controller`, `node_bootstrap` and
+`training` exchange.
 
 The package `contract` is the only part of `controller` that `node_bootstrap` and `training` may import. The tag and
 template names are those of AWS Dynamic Training and its deeplearning-cfn template, because people's scripts use these
@@ -20,40 +21,42 @@ from dyntrain.controller.contract.stage import StageName
 from dyntrain.controller.contract.wire import Wire
 from pydantic import ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
-LAUNCH_TEMPLATE_SUFFIX = "-aws-dl-cfn-worker-ec2-launch-template"
-STATUS_TAG = "elastic_worker_status"
-OWNER_TAG = "dyntrain:cluster"
-BASE_TAG = "dyntrain:base"
-NODE_TYPE_TAG = "NodeType"
+LAUNCH_TEMPLATE_SUFFIX = "-aws-dl-cfn-worker-ec2-launch-template"  # after the cluster's name
+STATUS_TAG = "elastic_worker_status"  # the tag in which the controller shows a node's status
+OWNER_TAG = "dyntrain:cluster"  # the controller's tag on instances that a cluster owns
+BASE_TAG = "dyntrain:base"  # marks an instance as a base node
+NODE_TYPE_TAG = "NodeType"  # its value `Master` marks the master
 
-NODE_SOURCE = "dyntrain.node"
-COORDINATOR_SOURCE = "dyntrain.coordinator"
+NODE_SOURCE = "dyntrain.node"  # EventBridge source of nodes
+COORDINATOR_SOURCE = "dyntrain.coordinator"  # EventBridge source of coordinators
 IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # holds the node's `SignedDocument` for its coordinator process
 
 
 def source_of(source: str, cluster: str) -> str:
-    """The event source of nodes of `cluster`. IAM allows a node's role only the source of its own cluster."""
+    """The EventBridge source of events from the nodes of `cluster`. IAM allows a node to send events only with the
+    source of its own cluster.
+    """
     return f"{source}.{cluster}"
 
 
-def sender(source: str) -> tuple[str, str | None]:
-    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the sender's cluster. None in place of the
-    cluster means that the sender may report for any cluster.
+def sender(source: str) -> tuple[str, str | None]:  # kind and cluster of the sender
+    """Split the source of an event into its kind (`NODE_SOURCE` or `COORDINATOR_SOURCE`) and the sender's cluster. If
+    the source names no cluster, the second value is None, and the sender may report for any cluster.
     """
-    for prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
-        if source.startswith(f"{prefix}."):
-            return prefix, source.removeprefix(f"{prefix}.")
+    for source_prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
+        if source.startswith(f"{source_prefix}."):
+            return source_prefix, source.removeprefix(f"{source_prefix}.")
     return source, None
 
 
 CLUSTER_NAME = (
     r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # a stack name of CloudFormation, but shorter, because tag keys contain the name
 )
-CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
+CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"  # an S3 address, as a regular expression
 S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # without wildcards, because IAM policies contain it
 S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # not a bucket's root, where TensorBoard finds nothing
 MOST_WORKERS = 1024  # of one job; sums that compare the workers' steps are exact up to this number
-INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
+INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"  # an EC2 instance id, as a regular expression
 
 InstanceId = Annotated[str, Field(pattern=INSTANCE_ID)]
 ClusterName = Annotated[str, Field(pattern=CLUSTER_NAME)]
@@ -61,7 +64,9 @@ Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QU
 
 
 def is_base_value(value: str | None) -> bool:
-    """Whether this value of the tag `dyntrain:base` makes an instance a base node. None stands for a missing tag."""
+    """Whether the tag `dyntrain:base` with this value makes an instance a base node. For a missing tag, `value` is
+    None.
+    """
     return value is not None and value.strip().lower() not in ("false", "no", "0")
 
 
@@ -71,12 +76,14 @@ def launch_template_name(cluster: str) -> str:
 
 
 def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinator", "token"]) -> str:
-    """The name of an SSM parameter of the cluster. `token` is a SecureString; the other parameters contain JSON."""
+    """The name of an SSM parameter of the cluster. The parameter `token` is a SecureString, and all other parameters
+    contain JSON.
+    """
     return f"/dyntrain/{cluster}/{leaf}"
 
 
 class ClusterPolicy(Wire):
-    """The operator's settings for a cluster; JSON in the parameter `policy`."""
+    """The operator's settings for a cluster, stored as JSON in the SSM parameter `policy`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -84,18 +91,18 @@ class ClusterPolicy(Wire):
     stage: StageName | None = Field(
         None, description="the controller that serves the cluster; None: the only controller"
     )
-    groups: tuple[str, ...] = ()
-    min_workers: int = Field(1, ge=1)
-    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
+    groups: tuple[str, ...] = ()  # names of the cluster's Auto Scaling groups
+    min_workers: int = Field(1, ge=1)  # smallest number of nodes in the job
+    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)  # largest number of nodes in the job
     lease_seconds: float = Field(
         30.0, gt=0, description="after this silence of its coordinator, a job counts as not running"
     )
-    boundary: Literal["epoch", "segment"] = "epoch"
+    boundary: Literal["epoch", "segment"] = "epoch"  # where the job's members change
     heartbeat_seconds: float = Field(60.0, gt=0, description="interval of heartbeats for a waiting lifecycle action")
     settling_seconds: float = Field(
         10.0, ge=0, description="a read within this time after an event does not overrule it"
     )
-    resync_seconds: float = Field(60.0, gt=0)
+    resync_seconds: float = Field(60.0, gt=0)  # interval between reads of the whole cluster
     takeover_seconds: float = Field(
         120.0, ge=60, description="after this silence of the coordinator, another base node is nominated"
     )
@@ -153,37 +160,39 @@ class ClusterPolicy(Wire):
 
     @field_validator("max_workers")
     @classmethod
-    def _not_below_the_minimum(cls, value: int, info: ValidationInfo) -> int:
-        least = info.data.get("min_workers", 1)
-        if value < least:
-            raise ValueError(f"must not be below min_workers ({least})")
+    def _check_maximum_workers(cls, value: int, info: ValidationInfo) -> int:
+        min_workers = info.data.get("min_workers", 1)
+        if value < min_workers:
+            raise ValueError(f"max_workers must not be below min_workers ({min_workers})")
         return value
 
     @field_validator("idle_hours", "max_hours")
     @classmethod
-    def _has_closing_action(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _check_closing_action(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("after_job", "keep") == "keep":
-            raise ValueError("needs after_job to be stop or terminate, which says how the cluster is closed")
+            raise ValueError("a limit in hours needs after_job to be stop or terminate: how the cluster is closed")
         return value
 
     @field_validator("pool")
     @classmethod
-    def _fits_the_cluster(cls, value: PoolPolicy | None, info: ValidationInfo) -> PoolPolicy | None:
+    def _check_pool(cls, value: PoolPolicy | None, info: ValidationInfo) -> PoolPolicy | None:
         if value is not None:
-            value.check(info.data.get("groups", ()), waits=bool(info.data.get("leave_windows")))
+            value.check_cluster(info.data.get("groups", ()), waits=bool(info.data.get("leave_windows")))
         return value
 
     @field_validator("groups")
     @classmethod
-    def _valid_group_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not 0 < len(name) <= 255 or "/" in name:
-                raise ValueError(f"{name!r} is no name of an Auto Scaling group")
+    def _check_group_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for group_name in value:
+            if not 0 < len(group_name) <= 255 or "/" in group_name:
+                raise ValueError(f"{group_name!r} is not a valid name of an Auto Scaling group")
         return value
 
 
 class NodeConfig(Wire):
-    """The settings with which the cluster's nodes prepare themselves and train; JSON in the parameter `node`."""
+    """The settings with which the cluster's nodes prepare themselves and train, stored as JSON in the SSM parameter
+    `node`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -213,8 +222,8 @@ class NodeConfig(Wire):
         pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
         description="who runs the script; None: as the training script, so on EC2 the user that the unit names",
     )
-    prepare_timeout_seconds: float = Field(1800.0, gt=0)
-    prepare_attempts: int = Field(3, ge=1)
+    prepare_timeout_seconds: float = Field(1800.0, gt=0)  # for one attempt to prepare
+    prepare_attempts: int = Field(3, ge=1)  # before the preparation counts as failed
     training_cmd: tuple[str, ...] = Field(
         description="argv of the worker process; never run through a shell. Empty: the nodes wait for a launch on the "
         "master"
@@ -243,13 +252,13 @@ class NodeConfig(Wire):
         description="which nodes run ps-lite servers; all: the traffic is spread over all nodes, but losing any one "
         "restarts the workers from the safe state",
     )
-    servers_per_base: int = Field(1, ge=1)
+    servers_per_base: int = Field(1, ge=1)  # ps-lite servers on each base node
     warm_spares: int = Field(
         0,
         ge=0,
         description="idle worker processes of a node, ready to take over; each needs a worker's memory",
     )
-    segment_steps: int | None = Field(None, ge=1)
+    segment_steps: int | None = Field(None, ge=1)  # training steps in a segment
     boundary: Literal["epoch", "segment"] = Field(
         "epoch", description="where changes without a deadline are made; deadlines take the next segment"
     )
@@ -267,8 +276,8 @@ class NodeConfig(Wire):
     state_transfer: Literal["encrypted", "clear"] = Field(
         "encrypted", description="how the state is sent between nodes; clear: only for a private network"
     )
-    min_workers: int = Field(1, ge=1)
-    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
+    min_workers: int = Field(1, ge=1)  # as in the policy
+    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)  # as in the policy
     liveness_seconds: float = Field(
         20.0, gt=0, description="a process of the job without an answer for so long counts as hung"
     )
@@ -276,7 +285,7 @@ class NodeConfig(Wire):
         600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
     )
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
-    environment: dict[str, str] = Field({})
+    environment: dict[str, str] = Field({})  # variables for the processes on each node
     isolation_seconds: float = Field(
         120.0, gt=0, description="a node without a coordinator for so long stops its worker and asks the controller"
     )
@@ -295,28 +304,28 @@ class NodeConfig(Wire):
 
 
 class Target(Wire):
-    """The membership that the controller wants; JSON in the parameter `target`.
+    """The members that the job should have, as planned by the controller, stored as JSON in the SSM parameter `target`.
 
-    `members` are the instances that are wanted *and* prepared, in order of joining. If the JSON exceeds one SSM
-    parameter (4 KB), `members` is None and `pointer` names the DynamoDB item with the list. `digest` is always the
-    digest of the full list.
+    `members` are the instances that are wanted *and* prepared, in order of joining. If the list is too long for an SSM
+    parameter (4 KB of JSON), `members` is None, and `pointer` names the DynamoDB item with the list. `digest` is always
+    the digest of the whole list of members.
 
     `coordinator` is the base node that is nominated to run the coordinator, and `term` is the number of the nomination.
     In term 0 the node that is tagged as master runs the coordinator. `replacing` maps former base nodes to their
-    successors. The coordinator exchanges the two nodes once the successor can serve. `causes` says why instances joined
-    or left with this revision, for as many instances as fit.
+    successors. The coordinator exchanges a base node and its successor as soon as the successor's ps-lite processes
+    run. `causes` says why instances joined or left with this revision, for as many instances as fit into the parameter.
     """
 
-    revision: int = Field(ge=0)
-    count: int = Field(ge=0)
-    digest: str
-    members: tuple[InstanceId, ...] | None
-    pointer: str | None = None
-    leave_by: dict[InstanceId, float] = Field({})
-    finished: bool = False
-    coordinator: InstanceId | None = None
-    term: int = Field(0, ge=0)
-    replacing: dict[InstanceId, InstanceId] = Field({})
+    revision: int = Field(ge=0)  # grows with each change of the target
+    count: int = Field(ge=0)  # number of members
+    digest: str  # of the list of members
+    members: tuple[InstanceId, ...] | None  # instance ids; None: see `pointer`
+    pointer: str | None = None  # the DynamoDB item with the members
+    leave_by: dict[InstanceId, float] = Field({})  # when members must have left
+    finished: bool = False  # the job is over
+    coordinator: InstanceId | None = None  # id of the nominated instance
+    term: int = Field(0, ge=0)  # number of the nomination
+    replacing: dict[InstanceId, InstanceId] = Field({})  # former base node -> its successor
     stage: str | None = Field(None, description="stage of the controller that wrote the target")
     causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)
 
@@ -331,8 +340,8 @@ class Target(Wire):
         )
 
     def contradicts(self, other: Target) -> bool:
-        """Whether the two targets have the same revision but different contents. Deadlines are not compared, because a
-        long target omits them.
+        """Whether this target and `other` have the same revision but different contents. The deadlines `leave_by` are
+        not compared, because a long target omits them.
         """
         return self.revision == other.revision and self._wanted_state() != other._wanted_state()
 
@@ -348,40 +357,40 @@ def members_digest(members: tuple[str, ...]) -> str:
 class SignedDocument(Wire):
     """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
 
-    Whoever has the document and the signature can impersonate the instance. So the document and the signature are sent
-    only to the coordinator and the controller, and never logged.
+    Anyone who has the document and the signature can impersonate the instance. So the document and the signature are
+    sent only to the coordinator and the controller, and never logged.
     """
 
-    document: str = Field(max_length=8192, repr=False)
-    signature: str = Field(max_length=2048, repr=False)
+    document: str = Field(max_length=8192, repr=False)  # JSON about the instance
+    signature: str = Field(max_length=2048, repr=False)  # base64
 
 
 class CoordinatorEndpoint(Wire):
-    """The address of the running coordinator; JSON in the parameter `coordinator`. Clients trust only `certificate`
-    (PEM).
+    """The address of the running coordinator, stored as JSON in the SSM parameter `coordinator`. Clients trust only the
+    TLS certificate `certificate` (PEM).
     """
 
     cluster: ClusterName
-    job: str
-    instance_id: str
-    url: str
-    certificate: str
-    published_at: float
+    job: str  # name of the job
+    instance_id: str  # of the coordinator's node
+    url: str  # of the coordinator
+    certificate: str  # PEM
+    published_at: float  # seconds since the epoch
 
 
 class ControlFile(Wire):
-    """The data with which a worker process connects to its coordinator: JSON in a file of mode 0600 at the path
-    `DYNTRAIN_CONTROL_FILE`.
+    """The data with which a worker process connects to its coordinator, stored as JSON in a file of mode 0600. The
+    environment variable `DYNTRAIN_CONTROL_FILE` contains the file's path.
     """
 
     cluster: ClusterName
-    job: str
-    instance_id: str
-    private_ip: str
-    url: str
-    certificate: str
-    token: SecretStr
-    mount: str
+    job: str  # name of the job
+    instance_id: str  # of the worker's node
+    private_ip: str  # of the worker's node
+    url: str  # of the coordinator
+    certificate: str  # of the coordinator, PEM
+    token: SecretStr  # the cluster's token
+    mount: str  # path of the shared volume
     slot: int = Field(0, ge=0, description="the number of the worker process on its node")
     slots: int = Field(1, ge=1, description="the number of worker processes on the node")
     identity: SignedDocument | None = Field(
@@ -390,8 +399,8 @@ class ControlFile(Wire):
     liveness_seconds: float = Field(
         20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"
     )
-    progress_seconds: float = Field(600.0, gt=0)
+    progress_seconds: float = Field(600.0, gt=0)  # as in `NodeConfig`
 
     def to_json(self) -> str:
-        """JSON with the token in plain text, only for the file of mode 0600."""
+        """The JSON to write into the file of mode 0600. It contains the token in plain text."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

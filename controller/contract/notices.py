@@ -1,4 +1,5 @@
-"""Notices that EC2 may or will take an instance, as nodes read them and the controller receives them. Pure.
+"""Notices by which AWS says that it may or will take an instance. Nodes read them, and the controller receives them as
+events. Pure.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -10,24 +11,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 # EC2 takes a Spot instance two minutes after the notice. A notice may directly follow a rebalance recommendation.
-NOTICE_SECONDS = 120.0
-RECOMMENDED = "rebalance"
+NOTICE_SECONDS = 120.0  # from the notice to the end of the instance
+RECOMMENDED = "rebalance"  # the kind of a rebalance recommendation
 GROUP_ENDS = "autoscaling-terminated"  # the node's Auto Scaling group terminates the node
 
 
 @dataclass(frozen=True)
 class Rebalance:
-    """How a cluster reacts to a rebalance recommendation. EC2 may leave the instance running for hours after a
-    recommendation.
+    """What the nodes of a cluster do after a rebalance recommendation. After a recommendation, EC2 may still leave the
+    instance running for hours.
     """
 
-    choice: Literal["leave", "ignore"] = "leave"
-    grace_seconds: float = NOTICE_SECONDS
+    choice: Literal["leave", "ignore"] = "leave"  # leave: the node leaves after the grace period
+    grace_seconds: float = NOTICE_SECONDS  # time to stay after a recommendation
 
     def deadline(self, kind: str, notice_deadline: float) -> float | None:
-        """When a node leaves after a notice of this kind; None: the node stays. AWS sets no deadline for a
-        recommendation. The notice of a recommendation carries a deadline NOTICE_SECONDS later, which the policy's grace
-        period replaces.
+        """The time by which a node must leave after a notice of this kind. Returns None if the node stays. AWS sets no
+        deadline for a rebalance recommendation: its notice has a deadline after NOTICE_SECONDS, which is replaced by
+        the policy's grace period.
         """
         if kind != RECOMMENDED:
             return notice_deadline

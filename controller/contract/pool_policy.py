@@ -1,4 +1,4 @@
-"""The operator's limits for the reserved pool, which gives idle reserved instances to clusters: the optional field
+"""The operator's settings for the reserved pool, which lends idle reserved instances to a cluster: the optional field
 `pool` of ClusterPolicy.
 """
 
@@ -13,12 +13,12 @@ POOL_TAG = "dyntrain:pool"  # its value is the cluster; IAM lets the pool start 
 
 
 class PoolPolicy(BaseModel):
-    """Let idle reserved instances join the cluster, and leave when somebody else needs the reservations.
+    """Settings by which idle reserved instances join the cluster, and leave when somebody else needs the reservations.
 
-    Set either `group` or `instances`. For `group` (default: the cluster's only registered group) only the pool sets the
-    desired capacity. The pool starts and tags, or untags and stops, those `instances` that also carry the tag
-    `dyntrain:pool`. Without `zone`, reservations of one zone do not count, because the zone of the next instance is
-    unknown.
+    Set either `group` or `instances`. With `group` (default: the cluster's only registered group), only the pool may
+    set this Auto Scaling group's desired capacity. With `instances`, the pool starts and tags, or untags and stops, the
+    listed instances that also carry the tag `dyntrain:pool`. Without `zone`, reservations for a single zone do not
+    count, because the zone of the next instance is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -27,16 +27,16 @@ class PoolPolicy(BaseModel):
         pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$",
         description="type of the instances that the group launches or the policy lists",
     )
-    zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")
-    platform: str = Field("Linux/UNIX", min_length=1)
-    tenancy: Literal["default", "dedicated"] = "default"
-    group: str | None = None
+    zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")  # None: any zone
+    platform: str = Field("Linux/UNIX", min_length=1)  # the operating system, as AWS writes it
+    tenancy: Literal["default", "dedicated"] = "default"  # of the instances
+    group: str | None = None  # name of an Auto Scaling group
     instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()
     capacity_reservations: tuple[str, ...] = Field(
         (), description="targeted reservations and Capacity Blocks in which the pool's instances run"
     )
-    min: int = Field(0, ge=0)
-    max: int = Field(8, ge=0)
+    min: int = Field(0, ge=0)  # smallest size of the pool
+    max: int = Field(8, ge=0)  # largest size of the pool
     base: int = Field(
         0,
         ge=0,
@@ -58,39 +58,39 @@ class PoolPolicy(BaseModel):
 
     @field_validator("max")
     @classmethod
-    def _not_below_the_minimum(cls, value: int, info: ValidationInfo) -> int:
-        least = info.data.get("min", 0)
-        if value < least:
-            raise ValueError(f"must not be below min ({least})")
+    def _check_max(cls, value: int, info: ValidationInfo) -> int:
+        pool_min = info.data.get("min", 0)
+        if value < pool_min:
+            raise ValueError(f"the pool's max must not be below its min ({pool_min})")
         return value
 
     @field_validator("base")
     @classmethod
-    def _not_above_the_maximum(cls, value: int, info: ValidationInfo) -> int:
-        most = info.data.get("max", value)
-        if value > most:
-            raise ValueError(f"must not be above max ({most})")
+    def _check_base(cls, value: int, info: ValidationInfo) -> int:
+        pool_max = info.data.get("max", value)
+        if value > pool_max:
+            raise ValueError(f"the pool's base must not be above its max ({pool_max})")
         return value
 
     @field_validator("instances")
     @classmethod
-    def _a_group_or_instances(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_instances(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if value and info.data.get("group") is not None:
-            raise ValueError("a pool has a group or instances, not both")
+            raise ValueError("a pool must not have both a group and instances")
         if len(set(value)) != len(value):
-            raise ValueError("an instance is listed twice")
+            raise ValueError("an instance of the pool is listed twice")
         return value
 
-    def check(self, groups: Collection[str], *, waits: bool) -> None:
-        """Raise ValueError when the policy does not fit a cluster with these groups. `waits` says that nodes wait for
-        windows before they leave.
+    def check_cluster(self, groups: Collection[str], *, waits: bool) -> None:
+        """Raise ValueError if these settings are wrong for a cluster with these Auto Scaling groups. `waits` says that
+        the cluster's nodes wait for leave windows.
         """
         if not self.instances and (self.group not in groups if self.group is not None else len(groups) != 1):
             raise ValueError(
-                f"group: name one of the cluster's groups ({', '.join(groups) or 'it has none'}), or list instances"
+                f"the pool needs a group of the cluster ({', '.join(groups) or 'it has none'}) or a list of instances"
             )
         if waits and self.capacity_reservations:
             raise ValueError(
-                "capacity_reservations: AWS takes machines when their reservation ends, so the pool cannot wait for "
-                "leave_windows"
+                "a pool with capacity_reservations cannot wait for leave_windows: AWS takes machines when their "
+                "reservation ends"
             )

@@ -1,27 +1,28 @@
-"""AWS's public keys that sign the instance identity documents of each region, and which keys a setting trusts.
+"""The public keys of AWS that verify the instance identity documents of each region, and the keys that a setting
+trusts.
 
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, the certificates for the base64-encoded
-signature ("RSA"), as of 2026-08-14. Each key is in at least two of four copies of that page that other projects made
-between 2024-06 and 2026-08. Each certificate is signed by its own key:
+signature ("RSA"), read on 2026-08-14. Each key is in at least two of four copies of this page, which other projects
+made between 2024-06 and 2026-08, and each certificate is signed by its own key:
 https://github.com/spiffe/spire/blob/main/pkg/server/plugin/nodeattestor/awsiid/awsrsa1024/cacerts.go
 https://github.com/in-toto/go-witness/blob/main/attestation/aws-iid/aws-certs.go
 https://github.com/rspamd/awsregioncertificates/blob/master/regioncert_gen.go
 https://github.com/smallstep/certificates/blob/master/authority/provisioner/aws_certificates.pem
-Regions that only one copy has, such as eusc-de-east-1, are not in this table.
+Regions that only one of these copies contains, such as eusc-de-east-1, are not in this table.
 
-The certificates end between 2028 and 2204. AWS has renewed some certificates with the same key: most regions still use
-the key of the certificate that ended on 2024-06-05. So this table has keys without end dates.
+The certificates end between 2028 and 2204. AWS renews certificates without a change of the key: most regions still use
+the key of a certificate that ended on 2024-06-05. So this table contains keys without end dates.
 """
 
 from __future__ import annotations
 
 from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 
-REGION = "region"  # in place of keys: AWS's key of the region
-UNVERIFIED = "unverified"  # in place of keys: senders are not verified
+REGION = "region"  # as a setting: trust AWS's key of the region
+UNVERIFIED = "unverified"  # as a setting: senders are not verified
 
 # in the format of `openssl x509 -pubkey -noout`, without the PEM frame
-_KEYS: tuple[tuple[str, str], ...] = (
+_KEY_BY_REGIONS: tuple[tuple[str, str], ...] = (
     (
         "ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-southeast-1 ap-southeast-2 ca-central-1 "
         "eu-central-1 eu-north-1 eu-west-1 eu-west-2 eu-west-3 sa-east-1 us-east-1 us-east-2 us-west-1 "
@@ -128,28 +129,35 @@ _KEYS: tuple[tuple[str, str], ...] = (
 
 
 def keys_text(region: str) -> str:
-    """AWS's key of the region, in the format of `parse_keys`; "" for a region without a known key."""
-    return next((key for regions, key in _KEYS if region in regions.split()), "")
+    """The public key of AWS for the region, in the format that `parse_keys` reads. Returns "" for a region without a
+    known key.
+    """
+    return next((key for regions, key in _KEY_BY_REGIONS if region in regions.split()), "")
 
 
 def trusted_keys(setting: str, region: str) -> Keys:
-    """The keys that may sign identity documents; empty when nothing is verified. `setting` contains keys, or the word
-    region or unverified; "" counts as region. Raises ValueError.
+    """The keys whose signatures on instance identity documents are trusted. Returns no keys if the documents are not
+    verified. `setting` contains keys, or the word region or unverified, and "" means region. Raises ValueError if the
+    keys are wrong.
     """
-    word = setting.strip()
-    keys_of_setting = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
-    return parse_keys(keys_of_setting) if keys_of_setting else ()
+    setting_word = setting.strip()
+    setting_keys = (
+        keys_text(region) if setting_word in ("", REGION) else "" if setting_word == UNVERIFIED else setting_word
+    )
+    return parse_keys(setting_keys) if setting_keys else ()
 
 
-def kind_of(setting: str) -> str:
-    """The kind of the setting: `region`, `unverified` or `keys`."""
-    word = setting.strip()
-    return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
+def identity_setting_kind(setting: str) -> str:
+    """What the setting of the trusted keys contains: the word `region` or `unverified`, or `keys`."""
+    setting_word = setting.strip()
+    return setting_word if setting_word in (REGION, UNVERIFIED) else "keys" if setting_word else REGION
 
 
 def unverified_cause(setting: str, region: str) -> str:
-    """Why instances need not prove their identity; "" when they must. `setting` is as in `trusted_keys`, or a kind."""
-    kind = kind_of(setting)
-    if kind == UNVERIFIED:
+    """A text that says why instances need not prove their identity. Returns "" if they must. `setting` is a setting as
+    for `trusted_keys`, or a result of `identity_setting_kind`.
+    """
+    setting_kind = identity_setting_kind(setting)
+    if setting_kind == UNVERIFIED:
         return "it was set so"
-    return f"no key of AWS is known for {region}" if kind == REGION and not keys_text(region) else ""
+    return f"no key of AWS is known for {region}" if setting_kind == REGION and not keys_text(region) else ""

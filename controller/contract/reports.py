@@ -1,5 +1,5 @@
-"""Reports of nodes and coordinators on the event bus. Only the latest report of each sender counts. Times are seconds
-since the epoch (float, UTC).
+"""The reports that nodes and coordinators send to EventBridge. Of each sender's reports only the latest counts. Times
+are seconds since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ MAX_TEXT_LENGTH = 2000  # characters of a reason or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's report on its own preparation, repeated until the target lists the node.
+    """A node's report on its own preparation, which the node repeats until the target lists it.
 
-    Of a node's reports the highest `attempt` counts, then the latest `at`; but a report of a later hour always counts.
-    The outcome `alive` says nothing about the preparation; its `reason` is the node's present activity.
+    Of a node's reports, the report with the highest `attempt` counts, and of equal attempts the one with the latest
+    `at`. But a report of a later hour always counts more than one of an earlier hour. If `outcome` is `alive`, the
+    report says nothing about the result of the preparation, and `reason` is the node's present activity.
     """
 
     cluster: ClusterName
     instance_id: InstanceId
-    private_ip: str
+    private_ip: str  # of the node
     attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
-    outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]
-    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
-    at: float
+    outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]  # alive: still preparing
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)  # why the preparation failed, or the node's activity
+    at: float  # seconds since the epoch
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
     script: str = Field(
         "",
@@ -52,18 +53,18 @@ NODE_DETAIL_TYPES = {
 
 
 class JobMember(Wire):
-    """A worker as the coordinator sees it. `active` is true after the worker's first step in this generation; until
-    then the worker is being formed into the generation.
+    """A node's worker as the coordinator sees it. `active` is true from the worker's first training step in the present
+    generation on. Before its first step a worker is only joining the generation.
     """
 
     instance_id: InstanceId
     rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
-    active: bool
+    active: bool  # has taken part in a step of this generation
     processes: int = Field(
         1, ge=1, description="the number of the node's worker processes", exclude_if=lambda processes: processes == 1
     )
-    joined_epoch: int = Field(ge=0)
-    joined_at: float
+    joined_epoch: int = Field(ge=0)  # the epoch in which the worker joined
+    joined_at: float  # seconds since the epoch
     leaving: bool = Field(False, description="the worker is in no generation any more, but has not left yet")
     step_seconds: float | None = Field(
         None, ge=0, description="time of a step on this worker, without waiting for other workers; null: unknown"
@@ -71,36 +72,37 @@ class JobMember(Wire):
 
 
 class Unreachable(Wire):
-    """A request that the coordinator repeats without an answer. Meanwhile the coordinator cannot read and obey the
-    target.
+    """A service that does not answer the coordinator, which repeats its request. Meanwhile the coordinator cannot read
+    and obey the target.
     """
 
-    what: str = Field(max_length=100, description='completes "it cannot reach ..."')
-    since: float
-    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
+    what: str = Field(max_length=100, description='completes "the coordinator cannot reach ..."')
+    since: float  # seconds since the epoch
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)  # the last error
 
 
 class JobReport(Wire):
-    """The coordinator's report. The highest (`started_at`, `sequence`) counts. The coordinator repeats the report often
-    enough to serve as a lease.
+    """The coordinator's report. The report with the highest (`started_at`, `sequence`) counts. The coordinator sends
+    reports so often that the controller takes a longer silence as a sign that the job does not run.
 
-    `members` are all workers that train or are being formed into a generation. An instance that is neither in `members`
-    nor in the target of `revision` is safe to terminate, because only a later target can admit the instance.
+    `members` are all workers that train or are joining a generation. An instance may be terminated without harm if it
+    is neither in `members` nor in the target with the number `revision`, because only a later target can let the
+    instance join.
     """
 
     cluster: ClusterName
-    job: str
-    state: Literal["starting", "running", "paused", "finished", "failed"]
-    started_at: float
-    sequence: int = Field(ge=0)
-    generation: int = Field(ge=0)
+    job: str  # name of the job
+    state: Literal["starting", "running", "paused", "finished", "failed"]  # of the job
+    started_at: float  # when the job began
+    sequence: int = Field(ge=0)  # number of the report
+    generation: int = Field(ge=0)  # number of the present set of workers
     revision: int = Field(ge=0, description="the target revision that this report's members obey")
-    members: tuple[JobMember, ...]
-    epoch: int = 0
-    epochs: int = 0
-    step: int = 0
-    samples_per_second: float = 0.0
-    reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why it is paused, or has failed")
+    members: tuple[JobMember, ...]  # the job's workers
+    epoch: int = 0  # the present epoch, counted from 0
+    epochs: int = 0  # number of epochs of the job; 0: unknown
+    step: int = 0  # number of training steps so far
+    samples_per_second: float = 0.0  # of all workers together
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why the job is paused, or has failed")
     closed: bool = Field(False, description="the job is over, and a coordinator that starts now begins another job")
     traceback: str = Field(
         "",
@@ -108,11 +110,11 @@ class JobReport(Wire):
         description="the script's traceback, if the script raised and made no progress since",
     )
     instance_id: str = Field("", description="the node that runs the coordinator")
-    private_ip: str = ""
-    unreachable: tuple[Unreachable, ...] = ()
+    private_ip: str = ""  # of the coordinator's node
+    unreachable: tuple[Unreachable, ...] = ()  # services that do not answer
     identity: SignedDocument | None = Field(None, description="proves that the report comes from this node")
-    progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None
-    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None
+    progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None  # of the whole job
+    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None  # for curves
 
     @property
     def detail_type(self) -> str:

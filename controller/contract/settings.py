@@ -1,4 +1,4 @@
-"""The settings of a stage, that is, of one deployed controller, from environment variables."""
+"""Read the settings of a stage, that is, of one deployed controller, from environment variables."""
 
 from __future__ import annotations
 
@@ -11,44 +11,47 @@ from dyntrain.controller.contract.instance_identity import Keys
 from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, trusted_keys
 from dyntrain.controller.contract.stage import Stage
 
-IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"
+IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"  # an environment variable
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the controller's functions. `identity_keys` verify the identity documents of reports; without keys,
-    reports are accepted unverified. With `stage` None, the clusters of all stages are served.
+    """The settings of the controller's Lambda functions. `identity_keys` verify the instance identity documents in
+    reports. If `identity_keys` is empty, reports are accepted unverified. If `stage` is None, the functions serve the
+    clusters of all stages.
     """
 
-    table: str | None = None
-    elastic: ElasticTag = ELASTIC_TAG
-    identity_keys: Keys = ()
-    stage: str | None = None
+    table: str | None = None  # the DynamoDB table's name
+    elastic: ElasticTag = ELASTIC_TAG  # the tag by which people ask instances to join
+    identity_keys: Keys = ()  # trusted keys for identity documents
+    stage: str | None = None  # None: all stages
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """Read the settings from `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and
         `DYNTRAIN_IDENTITY_KEYS`.
 
-        `DYNTRAIN_IDENTITY_KEYS` contains public keys, the word unverified, or the word region. The default is region,
-        which stands for AWS's key of `AWS_REGION`, if known. Raises Misconfigured, with the variable's name, for an
-        empty variable and for invalid keys.
+        `DYNTRAIN_IDENTITY_KEYS` contains public keys, the word unverified, or the word region (the default), which
+        means AWS's key for the region `AWS_REGION`, if it is known. Raises Misconfigured, with the variable's name, if
+        a variable is empty or its keys are invalid.
         """
         table, stage = environment.get("DYNTRAIN_TABLE"), environment.get("DYNTRAIN_STAGE")
         suffix = environment.get("DYNTRAIN_ELASTIC_SUFFIX", cls.elastic.suffix)
-        keys, region = environment.get(IDENTITY_KEYS, REGION), environment.get("AWS_REGION", "")
+        keys_setting, region = environment.get(IDENTITY_KEYS, REGION), environment.get("AWS_REGION", "")
         variables = {"DYNTRAIN_TABLE": table, "DYNTRAIN_ELASTIC_SUFFIX": suffix, "DYNTRAIN_STAGE": stage}
-        for name, value in {**variables, IDENTITY_KEYS: keys}.items():
+        for variable_name, value in {**variables, IDENTITY_KEYS: keys_setting}.items():
             if value is not None and not value.strip():
-                raise Misconfigured(f"{name} is empty; unset it for the default or give it a value")
+                raise Misconfigured(
+                    f"the environment variable {variable_name} is empty: unset it for the default, or give it a value"
+                )
         try:
-            return cls(table, ElasticTag(suffix), trusted_keys(keys, region), stage)
+            return cls(table, ElasticTag(suffix), trusted_keys(keys_setting, region), stage)
         except ValueError as error:
-            raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {REGION} or {UNVERIFIED}") from error
+            raise Misconfigured(f"{IDENTITY_KEYS} {error}, or the word {REGION} or {UNVERIFIED}") from error
 
     def of_function(self) -> Stage:
-        """The stage of a Lambda function. The function's stack sets the name of the table. Raises Misconfigured without
-        a table.
+        """The stage to which a Lambda function with these settings belongs. Raises Misconfigured if the function's
+        stack has not set the name of the DynamoDB table.
         """
         if self.table is None:
             raise Misconfigured(

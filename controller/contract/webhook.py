@@ -1,7 +1,7 @@
-"""The webhook that receives alarms in addition to mail. The operator stores the webhook's address as a secret of the
-stage.
+"""The webhook to which alarms are posted, in addition to mail. The operator stores the webhook's address as a secret
+SSM parameter of the stage.
 
-Anyone with the address can post to the channel. So the address appears in no log and no error.
+Anyone who knows the address can post to the webhook's channel. So no log and no error message contains the address.
 """
 
 from __future__ import annotations
@@ -14,47 +14,61 @@ from urllib.parse import urlsplit
 
 from dyntrain.controller.contract.errors import Misconfigured
 
-Format = Literal["json", "slack"]
-_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+Format = Literal["json", "slack"]  # of the posted message
+_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")  # a host name or an IP address
 
 
 def webhook_parameter(stage: str) -> str:
-    """The name of the webhook's parameter. The name is not below /dyntrain/, where nodes and other functions
-    may read.
+    """The name of the SSM parameter that contains the webhook's address. The name does not begin with /dyntrain/,
+    because nodes and other functions may read all parameters whose names begin so.
     """
     return f"/dyntrain-webhook/{stage}"
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """A webhook's parsed address. `path` is everything after the host, which most services keep secret."""
+    """The parts of a webhook's address. `path` is everything after the host, and is a secret at most services."""
 
-    host: str
+    host: str  # name of the server
     port: int
     path: str = field(repr=False)
-    format: Format = "json"
+    format: Format = "json"  # of the posted message
 
     @classmethod
     def of(cls, text: str) -> Webhook:
-        """Parse an address, or {"url": ..., "format": "slack"}. Raises Misconfigured without the address in the
-        message.
+        """Parse the address of a webhook, or JSON such as {"url": ..., "format": "slack"}. Raises Misconfigured, with a
+        message that does not contain the address.
         """
-        fields: Any = {"url": text.strip()}
+        setting_fields: Any = {"url": text.strip()}
         if text.lstrip().startswith("{"):
             try:
-                fields = json.loads(text)
+                setting_fields = json.loads(text)
             except ValueError:
-                raise Misconfigured("the webhook is no JSON object with url and format") from None
-        url, kind = fields.get("url"), fields.get("format", "json")
-        if not isinstance(url, str) or set(fields) - {"url", "format"}:
-            raise Misconfigured("the webhook is no JSON object with url and format")
-        if kind not in ("json", "slack"):
-            raise Misconfigured("the webhook's format is neither json nor slack")
+                raise Misconfigured(
+                    "the webhook's setting is wrong: it must be an address, or a JSON object with url and format"
+                ) from None
+        url, message_format = setting_fields.get("url"), setting_fields.get("format", "json")
+        if not isinstance(url, str) or set(setting_fields) - {"url", "format"}:
+            raise Misconfigured(
+                "the webhook's setting is wrong: it must be an address, or a JSON object with url and format"
+            )
+        if message_format not in ("json", "slack"):
+            raise Misconfigured("the webhook's format is wrong: it must be json or slack")
         try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port or 443
+            address_parts = urlsplit(url)
+            host, port = address_parts.hostname or "", address_parts.port or 443
         except ValueError:
             raise Misconfigured("the webhook's address cannot be read") from None
-        if parts.scheme != "https" or not _HOST.fullmatch(host) or parts.username is not None or not url.isprintable():
-            raise Misconfigured("the webhook's address has to be https://HOST/..., without a user name")
-        return cls(host, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), kind)
+        if (
+            address_parts.scheme != "https"
+            or not _HOST.fullmatch(host)
+            or address_parts.username is not None
+            or not url.isprintable()
+        ):
+            raise Misconfigured("the webhook's address is wrong: it has to be https://HOST/..., without a user name")
+        return cls(
+            host,
+            port,
+            (address_parts.path or "/") + (f"?{address_parts.query}" if address_parts.query else ""),
+            message_format,
+        )

@@ -1,4 +1,4 @@
-"""The base of all models that cross a process boundary."""
+"""The base class of all models whose values one process sends to another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):
-    """Base of all models that cross a process boundary. The models are immutable and ignore unknown fields, so that
-    versions can differ.
+    """Base of all models whose values one process sends to another. The models are immutable, and ignore unknown
+    fields, so that sender and receiver may have different versions.
 
-    Numbers are finite, because JSON has no other numbers and every comparison with NaN is false. Validators are built
-    at a model's first use, because a Lambda function or a node uses only a few models.
+    All numbers must be finite, because JSON has no infinite numbers and no NaN, and every comparison with NaN is false.
+    A model's validator is built at its first use, because each Lambda function and each node uses only a few models.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)

@@ -1,4 +1,4 @@
-"""Write pydantic's errors as one sentence."""
+"""Write pydantic's validation errors as one sentence."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ if TYPE_CHECKING:  # not needed by commands that only print their help
 
 
 def wrong_fields(error: ValidationError, model_name: str) -> str:
-    """A sentence that lists each wrong field and its error. `model_name` stands for errors that concern no single
-    field.
+    """A sentence that lists each wrong field and its error. If an error concerns no single field, `model_name` stands
+    in place of the field.
     """
-    problems = [(".".join(map(str, detail["loc"])) or model_name, detail["msg"]) for detail in error.errors()]
-    return "; ".join(f"{field}: {message}" for field, message in problems)
+    field_errors = [
+        (".".join(map(str, error_detail["loc"])) or model_name, error_detail["msg"]) for error_detail in error.errors()
+    ]
+    return "; ".join(f"{field}: {message}" for field, message in field_errors)

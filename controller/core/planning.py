@@ -1,4 +1,4 @@
-"""Turn facts into a decision: the next membership, the status of each node, and actions on AWS.
+"""Derive a decision from a cluster's facts: its next members, the status of each node, and actions on AWS.
 
 A fact is an observation about a node. A view is the node's present state, derived from its facts.
 """
@@ -47,7 +47,7 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership, plan_target, with_end_time
 from dyntrain.controller.core.views.view import Rules, View, view
 
-_DIVISIBLE = (StampOwner, SetStatusTag, Protect, Terminate, SuspendReplacement, StopBase)
+_ACTIONS_ON_SEVERAL_INSTANCES = (StampOwner, SetStatusTag, Protect, Terminate, SuspendReplacement, StopBase)
 TAGGED_STATUSES: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
 
 
@@ -56,43 +56,43 @@ class Change:
     """A change of a node's status or reason since the last announcement."""
 
     instance: str
-    before: str
-    standing: Standing
+    before: str  # the last announced status and reason; "" if none was announced
+    standing: Standing  # the new status and reason
 
 
 @dataclass(frozen=True)
 class Decision:
-    membership: Membership
-    job: Job
-    nodes: tuple[NodeStatus, ...]
-    actions: tuple[Action, ...]
-    changes: tuple[Change, ...]
-    alarms: tuple[Alarm, ...] = ()
+    membership: Membership  # the next target
+    job: Job  # the job as reported
+    nodes: tuple[NodeStatus, ...]  # the state and status of each node
+    actions: tuple[Action, ...]  # on AWS, in their order
+    changes: tuple[Change, ...]  # of statuses, to be announced
+    alarms: tuple[Alarm, ...] = ()  # to be raised now
     nomination: Nomination | None = None  # only a new nomination
-    metered: tuple[Metered, ...] = ()
+    metered: tuple[Metered, ...] = ()  # new entries of the audit trail for the bill
     ending: Closing | None = None  # set while the cluster is being closed, and afterwards
 
     @property
     def next_change(self) -> float | None:
-        times = [node.standing.next_change for node in self.nodes if node.standing.next_change is not None]
-        return min(times, default=None)
+        change_times = [node.standing.next_change for node in self.nodes if node.standing.next_change is not None]
+        return min(change_times, default=None)
 
 
 def decide(
     facts: Iterable[NodeFacts], old: Membership, job_facts: JobFacts | None, rules: Rules, now: float, published: int
 ) -> Decision:
-    """Decide on the cluster. `published` is the last known revision in the parameter store. If the new revision
-    differs, the target is published again.
+    """Decide on one cluster. `published` is the target revision that is known to be in the SSM parameter. If the new
+    revision differs from it, the decision publishes the target.
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
-    replacing = planned_replacements(views, old, job_facts, rules)
-    views = with_replacements(views, replacing)
+    successors_of_replaced = planned_replacements(views, old, job_facts, rules)
+    views = with_replacements(views, successors_of_replaced)
     pending_waits = window_waits(old, views, job, rules, now)
-    plan = plan_target(old, views, rules, job.over, replacing, pending_waits)
-    ending = plan_closing(views, old, job, job_facts, rules, now)
-    nomination = nominate(old, views, job_facts, rules, now) if ending is None else unchanged_nomination(old)
-    membership = with_nomination(old, with_end_time(old, plan.membership, now), nomination)
+    target_plan = plan_target(old, views, rules, job.over, successors_of_replaced, pending_waits)
+    closing_plan = plan_closing(views, old, job, job_facts, rules, now)
+    nomination = nominate(old, views, job_facts, rules, now) if closing_plan is None else unchanged_nomination(old)
+    membership = with_nomination(old, with_end_time(old, target_plan.membership, now), nomination)
     nodes = tuple(
         NodeStatus(
             node,
@@ -102,14 +102,14 @@ def decide(
                 job,
                 rules,
                 now,
-                plan.reasons.get(node.instance),
+                target_plan.reasons.get(node.instance),
                 pending_waits.get(node.instance),
-                ending,
+                closing_plan,
             ),
         )
         for node in views
     )
-    actions: tuple[Action, ...] = plan_actions(nodes, rules, now, ending)
+    actions: tuple[Action, ...] = plan_actions(nodes, rules, now, closing_plan)
     if held_back := held_endings(nodes, actions, rules, now):
         actions = tuple(without_endings(actions, held_back))
         nodes = tuple(
@@ -122,120 +122,132 @@ def decide(
         actions = (PublishTarget(membership), *actions)
     new_nomination = nomination if nomination.term != old.term else None
     alarms = alarms_of(nodes, rules, now, held_back)
-    changes, bill_entries = tuple(_changes(nodes)), new_entries(views, rules, now)
-    return Decision(membership, job, nodes, actions, changes, alarms, new_nomination, bill_entries, ending)
+    changes, bill_entries = tuple(_status_changes(nodes)), new_entries(views, rules, now)
+    return Decision(membership, job, nodes, actions, changes, alarms, new_nomination, bill_entries, closing_plan)
 
 
 def plan_actions(
     nodes: Iterable[NodeStatus], rules: Rules, now: float, ending: Closing | None = None
 ) -> tuple[Action, ...]:
-    """The actions in order. An instance gets the tag REMOVED before it is terminated."""
+    """The actions in the order in which they are to be executed: for example, an instance gets the status tag REMOVED
+    before it is terminated.
+    """
     nodes = list(nodes)
-    living = [node for node in nodes if not node.view.terminated]
+    living_nodes = [node for node in nodes if not node.view.terminated]
     return (
-        *_stamps(living, rules),
-        *_tags(living),
-        *_final_tags(node.view for node in nodes if node.view.terminated),
-        *_protections(living, rules),
-        *(action for node in living for action in _lifecycle_actions(node, rules, now)),
-        *_terminations(living, rules, now),
-        *(closing_actions(ending, [node.view for node in living], rules, now) if ending is not None else ()),
+        *_ownership_tag_actions(living_nodes, rules),
+        *_status_tag_actions(living_nodes),
+        *_final_tag_actions(node.view for node in nodes if node.view.terminated),
+        *_protect_actions(living_nodes, rules),
+        *(action for node in living_nodes for action in _lifecycle_actions(node, rules, now)),
+        *_terminate_actions(living_nodes, rules, now),
+        *(closing_actions(ending, [node.view for node in living_nodes], rules, now) if ending is not None else ()),
         *resume_actions(ending, [node.view for node in nodes], rules),
     )
 
 
 def without_instances(decision: Decision, excluded: AbstractSet[str]) -> Decision:
-    """The decision without changes and actions of the `excluded` instances. The membership and its publication stay."""
+    """The decision without the status changes and the actions of the `excluded` instances. The membership and its
+    publication stay in the decision.
+    """
     if not excluded:
         return decision
     changes = tuple(change for change in decision.changes if change.instance not in excluded)
-    metered = tuple(entry for entry in decision.metered if entry.instance not in excluded)
+    bill_entries = tuple(entry for entry in decision.metered if entry.instance not in excluded)
     return replace(
-        decision, actions=tuple(_remaining_actions(decision.actions, excluded)), changes=changes, metered=metered
+        decision, actions=tuple(_remaining_actions(decision.actions, excluded)), changes=changes, metered=bill_entries
     )
 
 
 def announced_instances(decision: Decision) -> set[str]:
-    """The instances with a changed status or a new status tag."""
-    tagged = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
-    return {change.instance for change in decision.changes}.union(*tagged)
+    """The instances whose status changes or whose status tag is written by the decision."""
+    tagged_instances = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
+    return {change.instance for change in decision.changes}.union(*tagged_instances)
 
 
 def _remaining_actions(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
     for action in actions:
-        concerned = instances(action)
-        remaining = tuple(instance for instance in concerned if instance not in excluded)
-        if remaining == concerned:
+        action_instances = instances(action)
+        remaining_instances = tuple(instance for instance in action_instances if instance not in excluded)
+        if remaining_instances == action_instances:
             yield action
-        elif remaining and isinstance(action, _DIVISIBLE):
-            yield replace(action, instances=remaining)
+        elif remaining_instances and isinstance(action, _ACTIONS_ON_SEVERAL_INSTANCES):
+            yield replace(action, instances=remaining_instances)
 
 
-def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
+def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
     for node in nodes:
-        ack = node.view.facts.acks.status
-        before = ack.value if ack is not None else ""
-        if before != node.standing.line:
-            yield Change(node.view.instance, before, node.standing)
+        status_ack = node.view.facts.acks.status
+        old_line = status_ack.value if status_ack is not None else ""
+        if old_line != node.standing.line:
+            yield Change(node.view.instance, old_line, node.standing)
 
 
-def _stamps(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
-    """Ownership tags for new members of the cluster's groups. An instance of another cluster is left alone."""
-    unstamped = tuple(node.view.instance for node in nodes if _needs_stamp(node.view, rules))
-    if unstamped:
-        yield StampOwner(unstamped, rules.policy.cluster)
+def _ownership_tag_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+    """The action that sets the ownership tag on new members of the cluster's Auto Scaling groups. Instances with the
+    ownership tag of another cluster are not changed.
+    """
+    without_ownership_tag = tuple(node.view.instance for node in nodes if _needs_ownership_tag(node.view, rules))
+    if without_ownership_tag:
+        yield StampOwner(without_ownership_tag, rules.policy.cluster)
 
 
-def _needs_stamp(node: View, rules: Rules) -> bool:
+def _needs_ownership_tag(node: View, rules: Rules) -> bool:
     in_group = node.group in rules.groups and node.phase in ("warm", "launching", "in_service") and not node.unseen
     return in_group and not node.owned and node.tags is not None and OWNER_TAG not in node.tags
 
 
-def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
-    to_tag: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
+def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
+    instances_by_status: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
     for node in nodes:
         standing = node.standing
         untagged_on_purpose = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
-        if standing.status in to_tag and not untagged_on_purpose and node.view.status_tag != standing.status:
-            to_tag[standing.status].append(node.view.instance)
-    for status, tagged in to_tag.items():
-        if tagged:
-            yield SetStatusTag(tuple(tagged), status)
+        if (
+            standing.status in instances_by_status
+            and not untagged_on_purpose
+            and node.view.status_tag != standing.status
+        ):
+            instances_by_status[standing.status].append(node.view.instance)
+    for status, tagged_instances in instances_by_status.items():
+        if tagged_instances:
+            yield SetStatusTag(tuple(tagged_instances), status)
 
 
-def _final_tags(terminated: Iterable[View]) -> Iterator[Action]:
-    """Final statuses of terminated instances. Otherwise the tag of an instance that EC2 took would say for ever that
-    the instance is in the job.
+def _final_tag_actions(terminated: Iterable[View]) -> Iterator[Action]:
+    """The action that sets the status tag REMOVED on terminated instances. Otherwise the tag of an instance that EC2
+    took would say for ever that the instance is in the job.
     """
-    stale = tuple(node.instance for node in terminated if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
-    if stale:
-        yield SetStatusTag(stale, "REMOVED", gone=True)
+    wrongly_tagged = tuple(
+        node.instance for node in terminated if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED")
+    )
+    if wrongly_tagged:
+        yield SetStatusTag(wrongly_tagged, "REMOVED", gone=True)
 
 
-def _protections(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+def _protect_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
     for group in rules.groups:
         base_nodes = [
             node.view
             for node in nodes
             if node.view.base and node.view.group == group and node.view.phase == "in_service"
         ]
-        unprotected = tuple(node.instance for node in base_nodes if not _is_protected(node, group, rules))
-        if unprotected:
-            yield Protect(unprotected, group)
+        unprotected_nodes = tuple(node.instance for node in base_nodes if not _is_protected(node, group, rules))
+        if unprotected_nodes:
+            yield Protect(unprotected_nodes, group)
 
 
 def _is_protected(node: View, group: str, rules: Rules) -> bool:
-    """Whether the member is protected from scale-in. The controller's own record counts, unless a later settled read
-    shows another state.
+    """Whether the group member is protected from scale-in. The controller's record of its own action counts, unless a
+    read shows another state and began later than the settling margin after that action.
     """
-    protection, read = node.facts.acks.protections.get(group), node.facts.group_read
+    protection_ack, group_read = node.facts.acks.protections.get(group), node.facts.group_read
     if (
-        read is not None
-        and read.protected is not None
-        and (protection is None or read.started > protection.at + rules.policy.settling_seconds)
+        group_read is not None
+        and group_read.protected is not None
+        and (protection_ack is None or group_read.started > protection_ack.at + rules.policy.settling_seconds)
     ):
-        return read.protected
-    return protection is not None
+        return group_read.protected
+    return protection_ack is not None
 
 
 def _lifecycle_actions(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
@@ -266,38 +278,41 @@ def _lifecycle_actions(node: NodeStatus, rules: Rules, now: float) -> Iterator[A
 
 
 def _heartbeat_due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
-    heartbeat, answer = node.facts.acks.heartbeats.get(key), node.facts.acks.answers.get(key)
+    last_heartbeat, answer = node.facts.acks.heartbeats.get(key), node.facts.acks.answers.get(key)
     if answer is not None and answer.result == NO_HEARTBEAT:
         return False
-    return now - max(asked_at, heartbeat.at if heartbeat is not None else 0.0) >= rules.policy.heartbeat_seconds
+    return (
+        now - max(asked_at, last_heartbeat.at if last_heartbeat is not None else 0.0) >= rules.policy.heartbeat_seconds
+    )
 
 
-def _terminations(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
-    ungrouped = []
+def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
+    outside_groups = []
     for node in nodes:
         if not _must_terminate(node, rules, now):
             continue
         if node.view.group is None:
-            ungrouped.append(node.view.instance)
+            outside_groups.append(node.view.instance)
         elif node.view.group in rules.groups and node.view.phase not in ("terminating", "left"):
             yield TerminateInGroup(node.view.instance, node.view.group, _removal_requested(node))
-    if ungrouped:
-        yield Terminate(tuple(ungrouped))
+    if outside_groups:
+        yield Terminate(tuple(outside_groups))
 
 
 def _removal_requested(node: NodeStatus) -> bool:
-    """Whether people asked for one node less, so that the group's capacity is lowered. A group replaces a node that
-    failed or that AWS takes. Otherwise each interruption would shrink a Spot group for ever.
+    """Whether people asked for one node less, so that the group's desired capacity is lowered with the termination.
+    Otherwise the group replaces the node, because the node failed or is taken by AWS. If each interruption lowered the
+    capacity, a Spot group would shrink for ever.
     """
     return node.standing.reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME) or not node.view.elastic
 
 
 def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
-    """Whether to terminate the node. Only instances that the cluster launched are terminated, and only if they were
-    requested as elastic nodes or took part in the job.
+    """Whether to terminate the node. The controller terminates only instances that the cluster launched, and only if
+    they were asked to join or took part in the job.
 
-    The ownership tag alone, which people can set, terminates nothing; nor does a group. A stopped machine with its
-    elastic tag is kept, because people may start it again.
+    Neither the ownership tag alone, which people can set, nor the membership of a group is a reason to terminate an
+    instance. A stopped machine with its elastic tag is kept, because people may start it again.
     """
     node_view = node.view
     if (
@@ -308,8 +323,8 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
         or node_view.unseen
     ):
         return False
-    orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, node_view, rules, now) is not None
-    if node.standing.status != "REMOVED" and not orphan:
+    ends_as_orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, node_view, rules, now) is not None
+    if node.standing.status != "REMOVED" and not ends_as_orphan:
         return False
     if node.standing.reason is Reason.STOPPED and node_view.elastic:
         return False
@@ -317,4 +332,4 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
         return False
     if recently_refused(node_view, now):
         return False
-    return node_view.requested and node_view.proven and (node_view.owned or _needs_stamp(node_view, rules))
+    return node_view.requested and node_view.proven and (node_view.owned or _needs_ownership_tag(node_view, rules))

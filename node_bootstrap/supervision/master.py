@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from dyntrain.controller.contract.instance_identity import Verification, judge
 from dyntrain.controller.contract.messages import NodeConfig, Target
-from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, keys_text, kind_of, trusted_keys
+from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, identity_setting_kind, keys_text, trusted_keys
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
@@ -68,7 +68,7 @@ def identity_keys(identity: Identity, config: NodeConfig) -> str:
 
     AWS's key of the region is used only if it verifies this node's own document: with a wrong key no node could join.
     """
-    kind = kind_of(config.identity_keys)
+    kind = identity_setting_kind(config.identity_keys)
     if kind != REGION:
         return "" if kind == UNVERIFIED else config.identity_keys
     keys = trusted_keys(REGION, identity.region)

@@ -10,7 +10,7 @@ import yaml
 from chalice.app import CloudWatchEventConfig
 from chalice.config import Config
 from dyntrain.controller.contract.reports import JOB_DETAIL_TYPES, NODE_DETAIL_TYPES
-from dyntrain.controller.core.incoming.events import _HANDLERS
+from dyntrain.controller.core.incoming.events import _PARSERS
 
 import app
 
@@ -74,6 +74,6 @@ def test_every_detail_type_that_a_rule_names_is_understood_by_the_intake() -> No
         for source in pattern["source"]
         for kind in pattern.get("detail-type", [])
     }
-    assert named <= set(_HANDLERS)
-    assert {kind for source, kind in _HANDLERS if source == "dyntrain.node"} == set(NODE_DETAIL_TYPES.values())
-    assert {kind for source, kind in _HANDLERS if source == "dyntrain.coordinator"} == set(JOB_DETAIL_TYPES.values())
+    assert named <= set(_PARSERS)
+    assert {kind for source, kind in _PARSERS if source == "dyntrain.node"} == set(NODE_DETAIL_TYPES.values())
+    assert {kind for source, kind in _PARSERS if source == "dyntrain.coordinator"} == set(JOB_DETAIL_TYPES.values())

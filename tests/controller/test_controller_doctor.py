@@ -153,7 +153,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         (
             with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
             "demo: policy",
-            "invalid (max_workers: Value error, must not be below min_workers (20)), so the controller leaves",
+            "invalid (max_workers: Value error, max_workers must not be below min_workers (20)), so the controller",
         ),
         (with_group(handed_on=frozenset({"demo-worker", "Cost Center"})), "demo: group demo-workers", "'Cost Center'"),
         (

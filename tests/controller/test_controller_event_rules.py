@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from chalice.app import CloudWatchEventConfig
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.core.incoming.event_rules import matches, matching_handlers, rules
+from dyntrain.controller.core.incoming.event_rules import event_patterns, matches, matching_handlers
 from dyntrain.controller.local.lambdas.rules import matches_pattern as as_moto_does
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import app
 
-PATTERNS = rules(ELASTIC_TAG)
+PATTERNS = event_patterns(ELASTIC_TAG)
 DETAIL_TYPES = sorted({kind for pattern in PATTERNS.values() for kind in pattern.get("detail-type", ["?"])})
 WORDS = st.sampled_from(
     ["ec2", "EC2", "instance", "scheduledChange", "pending", ELASTIC_TAG.of("demo"), ELASTIC_TAG.suffix, ""]
@@ -42,7 +42,7 @@ def test_app_declares_these_patterns_for_these_handlers_and_no_others() -> None:
         for source in app.app.event_sources
         if isinstance(source, CloudWatchEventConfig)
     }
-    assert declared == rules(app.wiring.settings().elastic)
+    assert declared == event_patterns(app.wiring.settings().elastic)
 
 
 @settings(max_examples=300, deadline=None)

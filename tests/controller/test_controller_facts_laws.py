@@ -143,7 +143,7 @@ FACTS = st.builds(
             closed=st.booleans(),
         ),
         max_size=3,
-    ).map(lambda notices: tuple(sorted(set(notices), key=lambda notice: notice.order))),
+    ).map(lambda notices: tuple(sorted(set(notices), key=lambda notice: notice.sort_key))),
     acks=ACKS,
 )
 
@@ -189,7 +189,7 @@ def test_nodes_that_nothing_was_done_to_share_one_empty_record_or_a_large_resync
 
 
 def test_facts_of_two_instances_do_not_merge_into_one_node() -> None:
-    with pytest.raises(ValueError, match="do not merge"):
+    with pytest.raises(ValueError, match="cannot be merged"):
         NodeFacts(instance=instance_id(1)).join(NodeFacts(instance=instance_id(2)))
     assert NodeFacts(instance=instance_id(1)) != NodeFacts(instance=instance_id(2))
 

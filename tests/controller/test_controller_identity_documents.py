@@ -31,8 +31,8 @@ from dyntrain.controller.contract.messages import (
     SignedDocument,
     source_of,
 )
-from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
-from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted_keys, unverified_cause
+from dyntrain.controller.contract.region_keys import _KEY_BY_REGIONS as SHIPPED
+from dyntrain.controller.contract.region_keys import identity_setting_kind, keys_text, trusted_keys, unverified_cause
 from dyntrain.controller.contract.settings import Settings
 from dyntrain.controller.core.records.facts import NodeFacts, TagsEvent
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, identity_document
@@ -350,7 +350,7 @@ def test_the_key_of_most_regions_is_the_one_that_signs_there() -> None:
     ],
 )
 def test_what_a_setting_means_is_said_in_a_word(setting: str, region: str, kind: str, why: str) -> None:
-    assert (kind_of(setting), unverified_cause(setting, region)) == (kind, why)
+    assert (identity_setting_kind(setting), unverified_cause(setting, region)) == (kind, why)
 
 
 def of_node(document: SignedDocument | None, region: str = "us-east-1") -> Identity:
@@ -364,7 +364,7 @@ def test_a_coordinator_goes_by_the_regions_key_if_that_signed_its_own_nodes_docu
     config = NodeConfig(cluster="demo", mount="/data", training_cmd=("true",))
     shipped = "".join(SIGNER.public_key.splitlines()[1:-1])
     assert identity_keys(of_node(signed()), config) == ""
-    monkeypatch.setattr(region_keys, "_KEYS", (("us-east-1", shipped),))
+    monkeypatch.setattr(region_keys, "_KEY_BY_REGIONS", (("us-east-1", shipped),))
     assert identity_keys(of_node(signed()), config) == shipped
     for doubtful in (of_node(signed(signer=STRANGER)), of_node(None), of_node(signed(), "eu-west-3")):
         assert identity_keys(doubtful, config) == ""

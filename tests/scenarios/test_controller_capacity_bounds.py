@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.decisions.capacity import CapacityPlan, cooldown, needs_size, plan_capacity
+from dyntrain.controller.core.decisions.capacity import CapacityPlan, cooldown_seconds, needs_size, plan_capacity
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 from fake_aws import START
 
@@ -31,10 +31,10 @@ def size(desired: int, running: int, minimum: int = 0, maximum: int = 10) -> Gro
 
 
 def test_the_rest_after_a_failure_doubles_up_to_two_hours_or_to_what_the_policy_says() -> None:
-    assert [cooldown(times, POLICY) for times in range(1, 8)] == [300, 600, 1200, 2400, 4800, 7200, 7200]
-    assert cooldown(1000, POLICY) == 7200.0
+    assert [cooldown_seconds(times, POLICY) for times in range(1, 8)] == [300, 600, 1200, 2400, 4800, 7200, 7200]
+    assert cooldown_seconds(1000, POLICY) == 7200.0
     patient = ClusterPolicy(cluster="demo", launch_cooldown_seconds=9000.0)
-    assert [cooldown(times, patient) for times in (1, 2, 50)] == [9000.0] * 3
+    assert [cooldown_seconds(times, patient) for times in (1, 2, 50)] == [9000.0] * 3
 
 
 @pytest.mark.parametrize(("times", "rest"), [(1, 300.0), (3, 1200.0)])

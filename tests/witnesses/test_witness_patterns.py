@@ -9,10 +9,10 @@ from typing import Any
 
 from asking import judge
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.core.incoming.event_rules import matches, rules
+from dyntrain.controller.core.incoming.event_rules import event_patterns, matches
 from dyntrain.controller.local.lambdas.rules import matches_pattern as as_moto_does
 
-PATTERNS = rules(ELASTIC_TAG)
+PATTERNS = event_patterns(ELASTIC_TAG)
 SOURCES = [*(p["source"][0] for p in PATTERNS.values()), "dyntrain.node.demo", "dyntrain.nodes", "aws.EC2"]
 DETAILS: list[Any] = [
     {},

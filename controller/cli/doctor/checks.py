@@ -20,7 +20,7 @@ from dyntrain.controller.cli.doctor.observations import (
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, ClusterPolicy, NodeConfig, is_base_value
 from dyntrain.controller.contract.metadata_tags import refused_keys
-from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted_keys, unverified_cause
+from dyntrain.controller.contract.region_keys import UNVERIFIED, identity_setting_kind, trusted_keys, unverified_cause
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -161,7 +161,7 @@ def _identity_finding(subject: str, setting: str, region: str, impostor: str) ->
         identity_text = (
             f"unverified, {reason}: {impostor} can speak for any node; see controller/DEPLOY.md, Verified identities"
         )
-        return Finding(subject, "ok" if kind_of(setting) == UNVERIFIED else "unknown", identity_text)
+        return Finding(subject, "ok" if identity_setting_kind(setting) == UNVERIFIED else "unknown", identity_text)
     return Finding(subject, "ok", "nodes prove which instance they are")
 
 

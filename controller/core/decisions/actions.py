@@ -1,7 +1,7 @@
 """The controller's actions on AWS, as data. Each action is safe to repeat.
 
 The effect of an action is stored in the facts of its node (`acknowledgement`), in the facts of its group, or in the
-cluster's membership. Effects of the reserved pool show in the next reading of its instances.
+cluster's membership. The effects of actions on the reserved pool show in the next reading of the pool's instances.
 """
 
 from __future__ import annotations
@@ -33,88 +33,90 @@ class PublishTarget:
 class SetDesiredCapacity:
     """Set a group's desired capacity. `detail` is AWS's message about the failed launch that caused this action."""
 
-    group: str
-    desired: int
-    why: str
+    group: str  # the Auto Scaling group's name
+    desired: int  # the new desired capacity
+    why: str  # why the capacity changes
     detail: str = ""
 
 
 @dataclass(frozen=True)
 class StampOwner:
-    """Set the ownership tag, without which no instance may be terminated."""
+    """Set the ownership tag on instances: the controller terminates only instances with this tag."""
 
     instances: tuple[str, ...]
-    cluster: str
+    cluster: str  # the cluster that owns the instances, which becomes the tag's value
 
 
 @dataclass(frozen=True)
 class SetStatusTag:
-    """Set the status tag. `gone` says that the instances are terminated. EC2 may have removed the tags of terminated
-    instances, so a refusal counts as success.
+    """Set the tag that shows a node's status. `gone` says that the instances are terminated. EC2 may have removed the
+    tags of terminated instances, so a refusal by AWS counts as success.
     """
 
     instances: tuple[str, ...]
-    status: Status
-    gone: bool = False
+    status: Status  # the new value of the status tag
+    gone: bool = False  # the instances are terminated
 
 
 @dataclass(frozen=True)
 class Protect:
-    """Protect members of a group from scale-in."""
+    """Protect members of an Auto Scaling group from scale-in, that is, from termination by the group."""
 
     instances: tuple[str, ...]
-    group: str
+    group: str  # the Auto Scaling group's name
 
 
 @dataclass(frozen=True)
 class CompleteLifecycle:
-    """Complete a lifecycle action. Without `token`, the instance id identifies the lifecycle action."""
+    """Complete an Auto Scaling lifecycle action. Without `token`, the instance id identifies the lifecycle action."""
 
     instance: str
-    key: str
-    group: str
-    hook: str
-    token: str | None
-    result: Literal["CONTINUE", "ABANDON"]
+    key: str  # the key of the lifecycle action in the node's facts
+    group: str  # the Auto Scaling group's name
+    hook: str  # the lifecycle hook's name
+    token: str | None  # the lifecycle action's token
+    result: Literal["CONTINUE", "ABANDON"]  # the answer to Auto Scaling
 
 
 @dataclass(frozen=True)
 class HeartbeatLifecycle:
     instance: str
-    key: str
-    group: str
-    hook: str
-    token: str | None
+    key: str  # the key of the lifecycle action in the node's facts
+    group: str  # the Auto Scaling group's name
+    hook: str  # the lifecycle hook's name
+    token: str | None  # the lifecycle action's token
 
 
 @dataclass(frozen=True)
 class TerminateInGroup:
-    """Terminate a member of a group. Without `decrement`, the group launches a replacement. `closes` is the reason for
-    terminating a base node of a closed cluster; "" for other nodes.
+    """Terminate a member of a group. Without `decrement`, the group launches a replacement. `closes` is "" or, for a
+    base node of a closed cluster, the reason for closing the cluster.
     """
 
     instance: str
-    group: str
-    decrement: bool
-    closes: str = ""
+    group: str  # the Auto Scaling group's name
+    decrement: bool  # also lower the group's desired capacity by one
+    closes: str = ""  # why the cluster is closed
 
 
 @dataclass(frozen=True)
 class Terminate:
-    """Terminate instances outside all groups. `closes` is as in `TerminateInGroup`."""
+    """Terminate instances that are in no Auto Scaling group. The field `closes` has the same meaning as in
+    `TerminateInGroup`.
+    """
 
     instances: tuple[str, ...]
-    closes: str = ""
+    closes: str = ""  # why the cluster is closed
 
 
 @dataclass(frozen=True)
 class SuspendReplacement:
     """Stop the group from replacing members that do not run. The controller suspends the replacement before it stops
-    members.
+    members itself.
     """
 
     instances: tuple[str, ...]
-    group: str
+    group: str  # the Auto Scaling group's name
 
 
 @dataclass(frozen=True)
@@ -122,25 +124,25 @@ class ResumeReplacement:
     """Undo SuspendReplacement. `instances` are all instances for which the replacement was suspended."""
 
     instances: tuple[str, ...]
-    group: str
+    group: str  # the Auto Scaling group's name
 
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Stop the group from launching, whatever its desired capacity. Running members stay, and terminated members are
-    not replaced.
+    """Stop the group from launching instances, whatever its desired capacity. The group's running members stay, and it
+    does not replace terminated members.
     """
 
-    group: str
-    why: str
+    group: str  # the Auto Scaling group's name
+    why: str  # why the launches are stopped
 
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
     """Undo HoldLaunches, so that the group launches its missing members."""
 
-    group: str
-    why: str
+    group: str  # the Auto Scaling group's name
+    why: str  # why the launches are allowed again
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class StopBase:
     """Stop base nodes of a closed cluster. `closes` is the reason for closing the cluster."""
 
     instances: tuple[str, ...]
-    closes: str
+    closes: str  # why the cluster is closed
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class TagElastic:
     """Ask instances of the reserved pool to join, by the same elastic tag that people set by hand."""
 
     instances: tuple[str, ...]
-    key: str
+    key: str  # the key of the elastic tag
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,11 @@ class UntagElastic:
     """Ask instances of the reserved pool to leave, by removing the elastic tag."""
 
     instances: tuple[str, ...]
-    key: str
+    key: str  # the key of the elastic tag
 
 
 LifecycleAnswer = CompleteLifecycle | HeartbeatLifecycle
-Ending = TerminateInGroup | Terminate | StopBase
+Ending = TerminateInGroup | Terminate | StopBase  # every action that stops or terminates instances
 NodeAction = StampOwner | SetStatusTag | Protect | LifecycleAnswer | Ending | SuspendReplacement | ResumeReplacement
 PoolAction = StartInstances | StopInstances | TagElastic | UntagElastic
 GroupAction = SetDesiredCapacity | HoldLaunches | ReleaseLaunches
@@ -203,7 +205,7 @@ def instances(action: Action) -> tuple[str, ...]:
 
 
 def acknowledgement(action: Action, at: float) -> Acks:
-    """The record that the action took effect, for the facts of each instance of the action."""
+    """The record that the action took effect, to be stored with the facts of each instance that the action concerns."""
     match action:
         case StampOwner():
             return Acks(stamps={action.cluster: Effect(at=at)})

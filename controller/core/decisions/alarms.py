@@ -1,5 +1,5 @@
-"""Alarms for people, as part of a decision. Each alarm is raised once while the node's status and reason stay the same.
-Pure.
+"""The alarms for people that a decision raises. Each alarm is raised once while the node's status and reason stay the
+same. Pure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dyntrain.controller.core.records.acks import Announcement
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules
 
-ORPHAN = "Orphan"
-RESYNC_HELD = "ResyncHeld"
-READ_FAILED = "ReadFailed"
-LAUNCH_FAILED = "LaunchFailed"
-GIVEN_UP = "GivenUp"
-TARGET_DISPUTED = "TargetDisputed"
-POLICY_INVALID = "PolicyInvalid"
-LAUNCHES_HELD = "LaunchesHeld"
-BASE_PREPARE_FAILED = "BasePrepareFailed"
+ORPHAN = "Orphan"  # metric: a running instance that serves no job
+RESYNC_HELD = "ResyncHeld"  # metric: a read that would remove most members awaits a second read
+READ_FAILED = "ReadFailed"  # metric: AWS could not be read
+LAUNCH_FAILED = "LaunchFailed"  # metric: a group could not launch an instance
+GIVEN_UP = "GivenUp"  # metric: a decision failed, and is not retried before the next tick
+TARGET_DISPUTED = "TargetDisputed"  # metric: two targets with one revision differ
+POLICY_INVALID = "PolicyInvalid"  # metric: a cluster's policy cannot be used
+LAUNCHES_HELD = "LaunchesHeld"  # metric: a group's launches were stopped
+BASE_PREPARE_FAILED = "BasePrepareFailed"  # metric: the preparation of a base node failed
 _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
@@ -52,13 +52,13 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Alarm:
-    """An alarm. `metric` is the name that CloudWatch alarms watch. `about` maps each instance to the status and reason
-    for which the alarm is raised.
+    """An alarm for people. `metric` is the CloudWatch metric whose alarms tell people. `about` maps each instance to
+    the status and reason for which the alarm is raised.
     """
 
-    metric: str
-    about: Mapping[str, str]
-    sentence: str
+    metric: str  # the name of the CloudWatch metric
+    about: Mapping[str, str]  # instance id -> its status and reason
+    sentence: str  # the text for people
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -68,35 +68,37 @@ class Alarm:
 def alarms_of(
     nodes: Sequence[NodeStatus], rules: Rules, now: float, held_back: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """The alarms to raise. `held_back` are the instances whose termination the brake has stopped."""
-    by_alarm: dict[tuple[str, str], dict[str, str]] = {}
+    """The alarms that are to be raised now. `held_back` are instances whose termination waits for people."""
+    lines_by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
-        line = node.standing.line
+        standing_line = node.standing.line
         metric = _METRICS.get(node.standing.reason)
         if metric is not None:
-            by_alarm.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = line
+            lines_by_alarm.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = standing_line
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
-            by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = line
+            lines_by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = standing_line
         if node.view.instance in held_back:
-            by_alarm.setdefault((ENDINGS_HELD, ENDINGS_HELD_TEXT), {})[node.view.instance] = line
+            lines_by_alarm.setdefault((ENDINGS_HELD, ENDINGS_HELD_TEXT), {})[node.view.instance] = standing_line
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
-            by_alarm.setdefault((ORPHAN, sentence), {})[node.view.instance] = line
-    acks = {node.view.instance: node.view.facts.acks for node in nodes}
-    alarms = []
-    for (metric, sentence), about in sorted(by_alarm.items()):
+            lines_by_alarm.setdefault((ORPHAN, sentence), {})[node.view.instance] = standing_line
+    acks_by_instance = {node.view.instance: node.view.facts.acks for node in nodes}
+    new_alarms = []
+    for (metric, sentence), lines_by_instance in sorted(lines_by_alarm.items()):
         new_lines = {
-            instance: line
-            for instance, line in about.items()
-            if _is_new(acks[instance].alarms.get(metric), acks[instance].status, line)
+            instance: standing_line
+            for instance, standing_line in lines_by_instance.items()
+            if _alarm_is_new(
+                acks_by_instance[instance].alarms.get(metric), acks_by_instance[instance].status, standing_line
+            )
         }
         if new_lines:
-            alarms.append(Alarm(metric, new_lines, sentence))
-    return tuple(alarms)
+            new_alarms.append(Alarm(metric, new_lines, sentence))
+    return tuple(new_alarms)
 
 
-def _is_new(alarm: Announcement | None, status: Announcement | None, line: str) -> bool:
+def _alarm_is_new(alarm: Announcement | None, status: Announcement | None, line: str) -> bool:
     """Whether the alarm has not been raised since the node got its present status."""
-    since = status.at if status is not None and status.value == line else None
-    return alarm is None or alarm.value != line or since is None or alarm.at < since
+    status_at = status.at if status is not None and status.value == line else None
+    return alarm is None or alarm.value != line or status_at is None or alarm.at < status_at

@@ -1,7 +1,7 @@
-"""The allowed transitions between statuses, and the cause that each transition needs, as data. Pure.
+"""The allowed transitions between statuses, and the causes of each transition, as a table. Pure.
 
-The status tag follows these transitions. A status that returns without a cause is an old status that was written late.
-Statuses may be skipped while the controller is busy.
+The status tag follows these transitions. If a node returns to an earlier status without a cause, then an old status was
+written late. While the controller is busy, a node may skip statuses.
 """
 
 from __future__ import annotations
@@ -20,64 +20,73 @@ class Cause(Enum):
     LOST_BY_JOB = "the job lost the node, has no place for it, or stopped reporting"
 
 
-_COURSE, _JOIN, _LET_GO = (
-    frozenset({Cause.CONTINUATION}),
-    frozenset({Cause.JOIN_REQUESTED}),
-    frozenset({Cause.MUST_LEAVE}),
-)
-_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.LOST_BY_JOB})
+# sets with one cause each, which the table combines
+_BY_CONTINUATION = frozenset({Cause.CONTINUATION})
+_BY_JOIN_REQUEST = frozenset({Cause.JOIN_REQUESTED})
+_BY_MUST_LEAVE = frozenset({Cause.MUST_LEAVE})
+_BY_RESTART = frozenset({Cause.RESTARTED})
+_BY_LOSS = frozenset({Cause.LOST_BY_JOB})
 
 # None: the instance has no status tag yet. All other transitions are errors.
 ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
-    (None, "PREPARE_FAILED"): _RESTART,
-    (None, "ADD_QUEUED"): _JOIN,
-    (None, "ADDED"): _JOIN,
-    (None, "REMOVAL_QUEUED"): _LET_GO,
-    (None, "REMOVED"): _LET_GO,
-    ("PREPARE_FAILED", "ADD_QUEUED"): _RESTART | _JOIN,
-    ("PREPARE_FAILED", "ADDED"): _RESTART | _JOIN,
-    ("PREPARE_FAILED", "REMOVAL_QUEUED"): _LET_GO,
-    ("PREPARE_FAILED", "REMOVED"): _LET_GO,
-    ("ADD_QUEUED", "PREPARE_FAILED"): _RESTART,
-    ("ADD_QUEUED", "ADDED"): _COURSE,
-    ("ADD_QUEUED", "REMOVAL_QUEUED"): _LET_GO,
-    ("ADD_QUEUED", "REMOVED"): _LET_GO,
-    ("ADDED", "PREPARE_FAILED"): _RESTART,
-    ("ADDED", "ADD_QUEUED"): _LOST | _JOIN,
-    ("ADDED", "REMOVAL_QUEUED"): _LET_GO,
-    ("ADDED", "REMOVED"): _LET_GO,
-    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _RESTART,
-    ("REMOVAL_QUEUED", "ADD_QUEUED"): _JOIN,
-    ("REMOVAL_QUEUED", "ADDED"): _JOIN,
-    ("REMOVAL_QUEUED", "REMOVED"): _COURSE,
-    ("REMOVED", "PREPARE_FAILED"): _RESTART,
-    ("REMOVED", "ADD_QUEUED"): _JOIN | _RESTART,
-    ("REMOVED", "ADDED"): _JOIN | _RESTART,
-    ("REMOVED", "REMOVAL_QUEUED"): _LET_GO,
+    (None, "PREPARE_FAILED"): _BY_RESTART,
+    (None, "ADD_QUEUED"): _BY_JOIN_REQUEST,
+    (None, "ADDED"): _BY_JOIN_REQUEST,
+    (None, "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
+    (None, "REMOVED"): _BY_MUST_LEAVE,
+    ("PREPARE_FAILED", "ADD_QUEUED"): _BY_RESTART | _BY_JOIN_REQUEST,
+    ("PREPARE_FAILED", "ADDED"): _BY_RESTART | _BY_JOIN_REQUEST,
+    ("PREPARE_FAILED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
+    ("PREPARE_FAILED", "REMOVED"): _BY_MUST_LEAVE,
+    ("ADD_QUEUED", "PREPARE_FAILED"): _BY_RESTART,
+    ("ADD_QUEUED", "ADDED"): _BY_CONTINUATION,
+    ("ADD_QUEUED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
+    ("ADD_QUEUED", "REMOVED"): _BY_MUST_LEAVE,
+    ("ADDED", "PREPARE_FAILED"): _BY_RESTART,
+    ("ADDED", "ADD_QUEUED"): _BY_LOSS | _BY_JOIN_REQUEST,
+    ("ADDED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
+    ("ADDED", "REMOVED"): _BY_MUST_LEAVE,
+    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _BY_RESTART,
+    ("REMOVAL_QUEUED", "ADD_QUEUED"): _BY_JOIN_REQUEST,
+    ("REMOVAL_QUEUED", "ADDED"): _BY_JOIN_REQUEST,
+    ("REMOVAL_QUEUED", "REMOVED"): _BY_CONTINUATION,
+    ("REMOVED", "PREPARE_FAILED"): _BY_RESTART,
+    ("REMOVED", "ADD_QUEUED"): _BY_JOIN_REQUEST | _BY_RESTART,
+    ("REMOVED", "ADDED"): _BY_JOIN_REQUEST | _BY_RESTART,
+    ("REMOVED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
 }
 
 
 def unexplained_statuses(
     statuses: Iterable[tuple[float, Status]], cause_events: Iterable[tuple[float, Cause]]
 ) -> list[str]:
-    """The statuses of one instance that no allowed transition explains, with one sentence for each status. The
-    arguments are pairs of a time and a value, oldest first.
+    """One sentence for each status of an instance that no allowed transition explains. Both arguments are pairs of a
+    time and a status or a cause, oldest first.
 
-    Each cause explains one transition and uses up all earlier causes. So an instance that was asked to join once comes
-    back only once.
+    Each cause explains only one transition, and earlier causes explain none afterwards. So an instance that was asked
+    to join once comes back only once.
     """
-    causes, problems = list(cause_events), list[str]()
-    before: Status | None = None
-    for at, after in statuses:
-        allowed = ARROWS.get((before, after), frozenset())
-        if after != before and Cause.CONTINUATION not in allowed:
+    unused_causes, problems = list(cause_events), list[str]()
+    old_status: Status | None = None
+    for status_at, new_status in statuses:
+        allowed_causes = ARROWS.get((old_status, new_status), frozenset())
+        if new_status != old_status and Cause.CONTINUATION not in allowed_causes:
             cause_index = next(
-                (index for index, (cause_at, cause) in enumerate(causes) if cause in allowed and cause_at <= at), None
+                (
+                    index
+                    for index, (cause_at, cause) in enumerate(unused_causes)
+                    if cause in allowed_causes and cause_at <= status_at
+                ),
+                None,
             )
             if cause_index is None:
-                why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "no cause allows this"
-                problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
+                allowed_text = (
+                    "; or ".join(cause.value for cause in Cause if cause in allowed_causes) or "no cause allows this"
+                )
+                problems.append(
+                    f"{old_status or 'no status'} was followed by {new_status}, without its cause: {allowed_text}"
+                )
             else:
-                del causes[: cause_index + 1]
-        before = after
+                del unused_causes[: cause_index + 1]
+        old_status = new_status
     return problems

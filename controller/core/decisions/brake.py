@@ -1,12 +1,12 @@
-"""A brake on the termination of instances that never reported. When more than five such instances are due within ten
-minutes, all these instances wait until people release them. Pure.
+"""A brake on the termination of instances that never reported. If more than five instances that never reported would be
+terminated within ten minutes, each of them is kept until people release it. Pure.
 
-An instance that never reported may have another purpose. Many such instances suggest a mistake: a policy with a wrong
-group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that reported or
-were in the job, nor terminations by a group or by AWS.
+An instance that never reported may have another purpose. Many instances that never reported suggest a mistake: a policy
+with a wrong group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that
+reported or were in the job, nor terminations by a group or by AWS.
 
-Each node stores the alarm about its held termination. While one such node is still due, no other node that never
-reported is terminated.
+The facts of each node contain the alarm about its held termination. While the termination of a node that never reported
+is held, no other node that never reported is terminated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dyntrain.controller.core.decisions.actions import Action, Terminate, Termin
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.views.view import Rules, View
 
-MAX_ENDINGS = 5
-WITHIN_SECONDS = 600.0
-ENDINGS_HELD = "EndingsHeld"
+MAX_ENDINGS = 5  # more terminations of instances that never reported are held
+COUNTED_SECONDS = 600.0  # the time in which terminations are counted
+ENDINGS_HELD = "EndingsHeld"  # the metric of the alarm about held terminations
 ENDINGS_HELD_TEXT = (
     f"its termination is held: it never reported, and more than {MAX_ENDINGS} such instances were due within ten "
     f"minutes; check the instance, then tag it {LEAVE_TAG}={LEAVE_NOW}"
@@ -30,25 +30,25 @@ ENDINGS_HELD_TEXT = (
 
 
 def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
-    """The instances that `actions` must not terminate."""
+    """The instances that the `actions` would terminate, but must not."""
     if not rules.policy.hold_endings:
         return frozenset()
-    ended_by_actions = {
+    terminated_by_actions = {
         instance
         for action in actions
         if isinstance(action, Terminate | TerminateInGroup)
         for instance in instances(action)
     }
     unreported = [node for node in nodes if _never_reported(node.view, rules)]
-    endings = [node for node in unreported if node.view.instance in ended_by_actions]
-    recent_endings = sum(_recently_ended(node.view, now) for node in unreported)
-    if len(endings) + recent_endings <= MAX_ENDINGS and not any(map(_alarm_raised, endings)):
+    held_nodes = [node for node in unreported if node.view.instance in terminated_by_actions]
+    recent_terminations = sum(_recently_ended(node.view, now) for node in unreported)
+    if len(held_nodes) + recent_terminations <= MAX_ENDINGS and not any(map(_alarm_raised, held_nodes)):
         return frozenset()
-    return frozenset(node.view.instance for node in endings)
+    return frozenset(node.view.instance for node in held_nodes)
 
 
 def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
-    """The actions, without the termination of `excluded` instances."""
+    """The actions that remain when the `excluded` instances are not terminated."""
     for action in actions:
         if isinstance(action, Terminate):
             remaining = tuple(instance for instance in action.instances if instance not in excluded)
@@ -59,18 +59,18 @@ def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> It
 
 
 def _never_reported(node: View, rules: Rules) -> bool:
-    """Whether the node never reported, and no tag of a person releases the node."""
+    """Whether the node never reported, and no person has released it by the tag `LEAVE_TAG`."""
     ever_reported = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
     return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 
 
 def _recently_ended(node: View, now: float) -> bool:
-    end = node.facts.acks.terminate
-    return end is not None and now - end.at < WITHIN_SECONDS
+    termination = node.facts.acks.terminate
+    return termination is not None and now - termination.at < COUNTED_SECONDS
 
 
 def _alarm_raised(node: NodeStatus) -> bool:
     """Whether an alarm about the held termination was raised since the node got its present status."""
     alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
-    since = status.at if status is not None else 0.0
-    return alarm is not None and alarm.value == node.standing.line and alarm.at >= since
+    status_at = status.at if status is not None else 0.0
+    return alarm is not None and alarm.value == node.standing.line and alarm.at >= status_at

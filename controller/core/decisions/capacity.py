@@ -1,8 +1,8 @@
 """The response to failed launches: lower a group's desired capacity to its running members, and raise the capacity
 again after a cool-down. The cool-down grows with each failure.
 
-Otherwise a group for which AWS has no capacity retries for ever. AWS suspends such a group after a day, and the group
-never recovers by itself.
+Otherwise a group for which AWS has no capacity would repeat its launches for ever. AWS suspends such a group after a
+day, and the group never recovers by itself.
 """
 
 from __future__ import annotations
@@ -14,107 +14,132 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 
 FAILURE_VALID_SECONDS = 900.0  # older failures, such as those replayed from an archive, are ignored
-LONGEST_COOLDOWN = 7200.0
+LONGEST_COOLDOWN_SECONDS = 7200.0
 
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """A change of a group's desired capacity. `memory` is stored before `desired` is set. With `desired` None, only
-    `memory` is stored.
+    """A change of a group's desired capacity. The controller stores `memory`, and then sets the group's capacity to
+    `desired`. If `desired` is None, the controller only stores `memory`.
     """
 
-    memory: Capacity
-    desired: int | None
+    memory: Capacity  # the response as stored in the group's facts
+    desired: int | None  # the new desired capacity
     why: Literal["LOWERED", "FILLED_BACK", "REPEATED", "NOTHING_TO_LOWER", "CHANGED_BY_OTHERS"]
 
 
-def cooldown(times: int, policy: ClusterPolicy) -> float:
+def cooldown_seconds(times: int, policy: ClusterPolicy) -> float:
     return float(
         min(
             policy.launch_cooldown_seconds * 2 ** min(times - 1, 20),
-            max(LONGEST_COOLDOWN, policy.launch_cooldown_seconds),
+            max(LONGEST_COOLDOWN_SECONDS, policy.launch_cooldown_seconds),
         )
     )
 
 
 def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
-    """Whether a decision needs the group's present size."""
-    memory = facts.capacity
+    """Whether the decision on the group's capacity needs the group's present size."""
+    past_response = facts.capacity
     if _unanswered_failure(facts, now) is not None:
         return True
-    if memory is None:
+    if past_response is None:
         return False
-    return not memory.done or (memory.wanted > memory.desired and now >= memory.at + cooldown(memory.times, policy))
+    return not past_response.done or (
+        past_response.wanted > past_response.desired
+        and now >= past_response.at + cooldown_seconds(past_response.times, policy)
+    )
 
 
 def plan_capacity(
     facts: GroupFacts, size: GroupSize, policy: ClusterPolicy, now: float, lowered: int = 0
 ) -> CapacityPlan | None:
-    """The change of the group's capacity; None: no change. `size` was just read.
+    """The change of the group's capacity. Returns None if nothing is to change. `size` is the group's size as just
+    read.
 
-    `lowered` counts the places that the controller itself has removed since its last response, because people asked
-    members to leave. This reduction is not taken for a change by others.
+    `lowered` is the number by which the controller has lowered the capacity since its last response, because people
+    asked members to leave. The reduction by `lowered` does not count as a change by a person or the pool.
     """
-    memory = _lowered_memory(facts.capacity, lowered)
-    if memory is not None and not memory.done:
-        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have changed since
-        return CapacityPlan(memory.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
+    past_response = _lowered_memory(facts.capacity, lowered)
+    if past_response is not None and not past_response.done:
+        desired = min(max(past_response.desired, size.minimum), size.maximum)  # the limits may have changed since
+        return CapacityPlan(past_response.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
     failure = _unanswered_failure(facts, now)
     if failure is not None:
-        return _lowering_plan(failure, memory, facts.capacity, size, policy, now)
-    if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
+        return _lowering_plan(failure, past_response, facts.capacity, size, policy, now)
+    if (
+        past_response is None
+        or past_response.wanted <= past_response.desired
+        or now < past_response.at + cooldown_seconds(past_response.times, policy)
+    ):
         return None
-    if size.desired != memory.desired:  # keep a later change by a person or the pool
-        settled = memory.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
-        return CapacityPlan(settled, None, "CHANGED_BY_OTHERS")
-    wanted = min(memory.wanted, size.maximum)
+    if size.desired != past_response.desired:  # keep a later change by a person or the pool
+        settled_response = past_response.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
+        return CapacityPlan(settled_response, None, "CHANGED_BY_OTHERS")
+    raised_size = min(past_response.wanted, size.maximum)
     return CapacityPlan(
-        memory.model_copy(update={"at": now, "wanted": wanted, "desired": wanted, "done": False}), wanted, "FILLED_BACK"
+        past_response.model_copy(update={"at": now, "wanted": raised_size, "desired": raised_size, "done": False}),
+        raised_size,
+        "FILLED_BACK",
     )
 
 
 def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """The failed launch that still needs a response. A decision after the failure counts as the response, even when the
-    failure's event arrives late. Lowering the capacity again would terminate members that were launched since.
+    """The failed launch to which the controller has not responded yet. A decision after the time of the failure counts
+    as the response, even if the event about the failure arrives later. Lowering the capacity again would terminate
+    members that were launched since.
     """
-    failure, memory = facts.failed, facts.capacity
-    answered_until = (
-        now - FAILURE_VALID_SECONDS if memory is None else max(now - FAILURE_VALID_SECONDS, memory.failure, memory.at)
+    failure, past_response = facts.failed, facts.capacity
+    answered_until_at = (
+        now - FAILURE_VALID_SECONDS
+        if past_response is None
+        else max(now - FAILURE_VALID_SECONDS, past_response.failure, past_response.at)
     )
-    return None if failure is None or failure.at <= answered_until else failure
+    return None if failure is None or failure.at <= answered_until_at else failure
 
 
-def _lowered_memory(memory: Capacity | None, lowered: int) -> Capacity | None:
-    if memory is None or not lowered:
-        return memory
-    desired, wanted = max(memory.desired - lowered, 0), max(memory.wanted - lowered, 0)
-    return memory.model_copy(update={"desired": desired, "wanted": wanted})
+def _lowered_memory(past_response: Capacity | None, lowered: int) -> Capacity | None:
+    if past_response is None or not lowered:
+        return past_response
+    desired, wanted = max(past_response.desired - lowered, 0), max(past_response.wanted - lowered, 0)
+    return past_response.model_copy(update={"desired": desired, "wanted": wanted})
 
 
 def _lowering_plan(
     failure: LaunchFailure,
-    memory: Capacity | None,
+    past_response: Capacity | None,
     stored: Capacity | None,
     size: GroupSize,
     policy: ClusterPolicy,
     now: float,
 ) -> CapacityPlan:
-    repeated = memory is not None and now - memory.at < 2 * cooldown(memory.times + 1, policy)
-    times = memory.times + 1 if memory is not None and repeated else 1
+    failed_again = past_response is not None and now - past_response.at < 2 * cooldown_seconds(
+        past_response.times + 1, policy
+    )
+    failure_count = past_response.times + 1 if past_response is not None and failed_again else 1
     lowered_size = max(size.running, size.minimum)
     if lowered_size >= size.desired:
-        awaits_raise = memory is not None and memory.wanted > memory.desired
-        kept = (
+        awaits_raise = past_response is not None and past_response.wanted > past_response.desired
+        kept_response = (
             stored  # keeps its time, since when the controller's own reductions are counted
             if awaits_raise and stored is not None
-            else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=times - 1, done=True)
+            else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=failure_count - 1, done=True)
         )
-        return CapacityPlan(kept.model_copy(update={"failure": failure.at}), None, "NOTHING_TO_LOWER")
-    wanted = max(
-        size.desired, memory.wanted if memory is not None and repeated and size.desired == memory.desired else 0
+        return CapacityPlan(kept_response.model_copy(update={"failure": failure.at}), None, "NOTHING_TO_LOWER")
+    capacity_to_restore = max(
+        size.desired,
+        past_response.wanted
+        if past_response is not None and failed_again and size.desired == past_response.desired
+        else 0,
     )
     return CapacityPlan(
-        Capacity(at=now, failure=failure.at, wanted=wanted, desired=lowered_size, times=times, done=False),
+        Capacity(
+            at=now,
+            failure=failure.at,
+            wanted=capacity_to_restore,
+            desired=lowered_size,
+            times=failure_count,
+            done=False,
+        ),
         lowered_size,
         "LOWERED",
     )

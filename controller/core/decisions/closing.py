@@ -1,8 +1,9 @@
-"""Close a cluster that is idle or has used up its time: stop or terminate its base nodes, as the policy says. By
+"""Close a cluster that is idle or has reached its time limit: stop or terminate its base nodes, as the policy says. By
 default base nodes are kept. Pure.
 
-Nodes that start after the closing are not affected, so that people can start the cluster again. Until then the cluster
-stays closed. Each node stores the reason, and a cluster is closed while all its base nodes are closed.
+A closed cluster stays closed until people start a node again, because closing does not affect nodes that start later.
+The facts of each base node contain the reason for closing it, and a cluster is closed while all its base nodes are
+closed.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cluster is being closed. Nodes that were started until `started_until` are affected; with `everything`, all
-    running nodes. `complete` is true when every base node has been closed.
+    """How a cluster is being closed. The closing affects nodes that started until the time `started_until` or, if
+    `everything` is true, all running nodes. `complete` is true when every base node has been closed.
     """
 
-    method: Literal["keep", "stop", "terminate"]
-    reason: Reason
-    started_until: float
-    everything: bool = False
-    complete: bool = False
+    method: Literal["keep", "stop", "terminate"]  # what happens to base nodes
+    reason: Reason  # why the cluster is closed
+    started_until: float  # nodes that started later are not affected
+    everything: bool = False  # all running nodes are affected
+    complete: bool = False  # every base node has been closed
 
     def concerns(self, node: View) -> bool:
         started_at = node.started
@@ -52,8 +53,8 @@ class Closing:
 def plan_closing(
     views: Iterable[View], old: Membership, job: Job, job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Closing | None:
-    """Why and how the cluster is being closed; None: the cluster stays open. After the loss of the table, the job's
-    silence counts only from the recovery on.
+    """Why and how the cluster is being closed. Returns None if the cluster stays open. After the loss of the DynamoDB
+    table, the cluster counts as idle from the recovery of the table at the earliest.
     """
     policy = rules.policy
     nodes = list(views)
@@ -63,30 +64,30 @@ def plan_closing(
         return None
     base_starts = _start_times(node for node in nodes if node.base)
     if policy.max_hours is not None:
-        limit = now - policy.max_hours * 3600.0
-        if base_starts and min(base_starts) <= limit:
-            return Closing(policy.after_job, Reason.OVERTIME, limit, everything=True)
+        latest_start = now - policy.max_hours * 3600.0
+        if base_starts and min(base_starts) <= latest_start:
+            return Closing(policy.after_job, Reason.OVERTIME, latest_start, everything=True)
     job_ended_at = over_since(old, job, job_facts)
     if (
         job_ended_at is not None
         and now - job_ended_at >= AFTER_JOB_SECONDS
-        and any(began <= job_ended_at for began in base_starts)
+        and any(started_at <= job_ended_at for started_at in base_starts)
     ):
         return Closing(policy.after_job, Reason.JOB_OVER, job_ended_at)
-    if policy.idle_hours is not None and (starts := base_starts or _start_times(nodes)):
-        times = [
+    if policy.idle_hours is not None and (start_times := base_starts or _start_times(nodes)):
+        activity_times = [
             *([job_facts.heard_at] if job_facts is not None else []),
             *([old.rebuilt_at] if old.rebuilt_at else []),
         ]
-        since = max([*starts, *times])
-        if now - since >= policy.idle_hours * 3600.0:
-            return Closing(policy.after_job, Reason.IDLE, since)
+        idle_since = max([*start_times, *activity_times])
+        if now - idle_since >= policy.idle_hours * 3600.0:
+            return Closing(policy.after_job, Reason.IDLE, idle_since)
     return None
 
 
 def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
-    """When the job was first reported to be over; None: the job is not over. A restarted coordinator repeats the
-    report.
+    """The time of the first report that the job is over, which a restarted coordinator repeats. Returns None if the job
+    is not over.
     """
     if not job.over:
         return None
@@ -94,11 +95,11 @@ def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float |
 
 
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
-    """Actions on the running base nodes of a cluster that is being closed. Elastic nodes are terminated as at the end
-    of a job. A base node is terminated together with its place in its group, which would otherwise launch a
-    replacement.
+    """The actions that stop or terminate the running base nodes of a cluster that is being closed. (Elastic nodes are
+    terminated as at the end of a job.) When a base node is terminated, its group's desired capacity is lowered, so that
+    the group launches no replacement.
     """
-    ungrouped, stopped, stopped_by_group = [], list[str](), dict[str, list[str]]()
+    ungrouped, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
         if not _must_close(node, ending, rules) or recently_refused(node, now):
             continue
@@ -107,7 +108,7 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
         ):  # the action was requested, but its effect is not visible yet
             continue
         if ending.method == "stop":
-            stopped.append(node.instance)
+            stopped_nodes.append(node.instance)
             if node.group is not None:
                 stopped_by_group.setdefault(node.group, []).append(node.instance)
         elif node.group is None:
@@ -118,62 +119,66 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
         yield Terminate(tuple(ungrouped), closes=ending.reason)
     for group, instances in stopped_by_group.items():
         yield SuspendReplacement(tuple(instances), group)
-    if stopped:
-        yield StopBase(tuple(stopped), closes=ending.reason)
+    if stopped_nodes:
+        yield StopBase(tuple(stopped_nodes), closes=ending.reason)
 
 
 def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """Actions that let groups replace their members again, after all stopped members were started or terminated with
-    their places. A member that is still stopped would be replaced at once.
+    """The actions that let groups replace their members again. A group must wait until each stopped member has been
+    started, or terminated together with its place in the group. Otherwise the group would replace the stopped member at
+    once.
     """
     suspended_members: dict[str, list[View]] = {}
     for node in nodes:
         for group in sorted(node.facts.acks.suspended):
             if group in rules.groups and _still_suspended(node, group):
                 suspended_members.setdefault(group, []).append(node)
-    for group, members in suspended_members.items():
-        living = [node for node in members if not node.terminated]
-        replaced_members = [node for node in members if node.terminated and node.terminate_issued]
+    for group, suspended_in_group in suspended_members.items():
+        living_members = [node for node in suspended_in_group if not node.terminated]
+        replaced_members = [node for node in suspended_in_group if node.terminated and node.terminate_issued]
         some_stopped = any(
-            node.closed or node.state != "running" or (ending is not None and ending.concerns(node)) for node in living
+            node.closed or node.state != "running" or (ending is not None and ending.concerns(node))
+            for node in living_members
         )
-        if not some_stopped and (living or replaced_members):
-            yield ResumeReplacement(tuple(node.instance for node in (*living, *replaced_members)), group)
+        if not some_stopped and (living_members or replaced_members):
+            yield ResumeReplacement(tuple(node.instance for node in (*living_members, *replaced_members)), group)
 
 
 def recently_refused(node: View, now: float) -> bool:
-    """Whether AWS recently refused an action on the node, so that the controller waits before the next try."""
+    """Whether AWS recently refused an action on the node, so that the controller waits before its next attempt."""
     return _is_recent(node.facts.acks.refused, now)
 
 
-def _is_recent(mark: Announcement | None, now: float) -> bool:
-    return mark is not None and now - mark.at < PAUSE_SECONDS
+def _is_recent(ack: Announcement | None, now: float) -> bool:
+    return ack is not None and now - ack.at < PAUSE_SECONDS
 
 
 def _closed_reason(base: list[View]) -> Reason | None:
-    """Why the cluster is closed; None unless all its base nodes are closed. The base node that started last has to be
-    closed, too, even when terminated. Otherwise a cluster that lost its only base node would be closed for an old
-    reason.
+    """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
+    last must be closed, too, even if it is terminated. Otherwise a cluster that lost its only base node would be closed
+    for an old reason.
     """
-    last = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
-    if last is None or any(node.closed is None for node in base if not node.terminated):
+    last_started = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
+    if last_started is None or any(node.closed is None for node in base if not node.terminated):
         return None
-    return last.closed
+    return last_started.closed
 
 
 def _start_times(nodes: Iterable[View]) -> list[float]:
-    running = (node.started for node in nodes if node.state in RUNNING and not node.terminated)
-    return [began for began in running if began is not None]
+    running_since = (node.started for node in nodes if node.state in RUNNING and not node.terminated)
+    return [started_at for started_at in running_since if started_at is not None]
 
 
 def _still_suspended(node: View, group: str) -> bool:
-    acks = node.facts.acks
-    resumption = acks.resumed.get(group)
-    return resumption is None or resumption.at < acks.suspended[group].at
+    node_acks = node.facts.acks
+    resumption = node_acks.resumed.get(group)
+    return resumption is None or resumption.at < node_acks.suspended[group].at
 
 
 def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether to close the node. The ownership tag alone, which people can set, closes nothing."""
+    """Whether to stop or terminate the base node. The ownership tag alone is not a sufficient reason, because people
+    can set this tag.
+    """
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False
     if node.terminated or node.terminate_issued or node.unseen or not (node.proven and node.owned):

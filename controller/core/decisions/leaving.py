@@ -22,34 +22,36 @@ _NO_LIMIT = float("inf")
 
 @dataclass(frozen=True)
 class Wait:
-    """A node's wait for a window. `until` is the time when the wait ends by itself; `detail` is a text for people."""
+    """A node's wait for a leave window, which ends at the time `until` at the latest. `detail` is a text for people."""
 
-    until: float
-    detail: str
+    until: float  # when the wait ends at the latest
+    detail: str  # a text for people
 
 
 def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """The waits by instance. Only members of the target wait, because a node outside the job disturbs nobody by
-    leaving.
+    """The nodes that wait for a leave window, by instance id. Only members of the target wait, because a node outside
+    the job disturbs nobody by leaving.
     """
-    opening = next_opening(rules.policy.leave_windows, now)
-    if opening is None or job.over:
+    next_window = next_opening(rules.policy.leave_windows, now)
+    if next_window is None or job.over:
         return {}
-    members = set(old.members)
+    member_ids = set(old.members)
     waits_by_instance = {}
     for node in views:
-        latest_leave = _latest_leave(node, job, rules) if node.instance in members else None
+        latest_leave = _latest_leave(node, job, rules) if node.instance in member_ids else None
         if latest_leave is None or latest_leave <= now:
             continue
-        sentence = f"the next window opens at {opening.text}"
-        if latest_leave < opening.at:
-            sentence = f"its group waits for {(latest_leave - now) / 60:.0f} minutes more; {sentence}"
-        waits_by_instance[node.instance] = Wait(min(latest_leave, opening.at), sentence)
+        wait_text = f"the next window opens at {next_window.text}"
+        if latest_leave < next_window.at:
+            wait_text = f"its group waits for {(latest_leave - now) / 60:.0f} minutes more; {wait_text}"
+        waits_by_instance[node.instance] = Wait(min(latest_leave, next_window.at), wait_text)
     return waits_by_instance
 
 
 def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
-    """Until when the node may wait before it leaves; None: the node does not leave, or must not wait."""
+    """The time until which the node may wait before it leaves. Returns None if the node does not leave, or must not
+    wait.
+    """
     if (
         node.base
         or node.terminated
@@ -63,11 +65,11 @@ def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
         return None
     if node.leave_reason is None:
         return None if node.elastic else _NO_LIMIT
-    hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
-    if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
+    asked_at: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
+    if node.leave_reason is not Reason.GROUP_TERMINATES or not asked_at:
         return None
     # the lead time before the hook's end is that of AWS's maintenance, so that a boundary comes before the end
-    return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
+    return min(asked_at.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 
 def _machine_taken(node: View) -> bool:
@@ -75,8 +77,8 @@ def _machine_taken(node: View) -> bool:
 
 
 def _lost_by_job(node: View, job: Job) -> bool:
-    """Whether the job trains without the node. The answer is unknown, and so False, while the job is being formed or
-    its coordinator is silent.
+    """Whether the job trains without the node. Returns False while nobody knows, because the job is being formed or its
+    coordinator is silent.
     """
-    running = job.alive and job.report is not None and job.report.state == "running"
-    return running and not job.member(node.instance)
+    job_runs = job.alive and job.report is not None and job.report.state == "running"
+    return job_runs and not job.member(node.instance)

@@ -2,7 +2,7 @@
 tag, or came from the cluster's launch template. Pure.
 
 An orphan is reported after the policy's grace period. An orphan is terminated if the policy says so, the orphan carries
-the ownership tag, and somebody had requested the orphan.
+the ownership tag, and somebody had asked that it join.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ORPHAN_REASONS = (
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
-    """Since when the node has been an orphan, once the grace period is over; None for a node in use, stopped or
-    protected.
+    """The time since when the node has been an orphan. Returns None within the grace period, and for a node that is
+    used, stopped or protected.
     """
     if (
         node.base
@@ -38,7 +38,7 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
         standing.reason not in _ORPHAN_REASONS and standing.status != "REMOVED"
     ):  # REMOVED: the node left the job, but still runs
         return None
-    ack = node.facts.acks.status
-    if ack is None or ack.value != standing.line:
+    status_ack = node.facts.acks.status
+    if status_ack is None or status_ack.value != standing.line:
         return None
-    return ack.at if now - ack.at >= rules.policy.orphan_grace_seconds else None
+    return status_ack.at if now - status_ack.at >= rules.policy.orphan_grace_seconds else None

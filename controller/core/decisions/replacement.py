@@ -1,8 +1,9 @@
-"""Replace a base node on purpose: the successor's base tag names the replaced node. Pure.
+"""Replace a base node because people ask for it: people set a tag on the successor that names the replaced node. Pure.
 
-`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. A single tag cannot be half set. The successor
-starts ps-lite processes, and the target names both nodes. The coordinator exchanges the two nodes at one boundary once
-the successor can serve. Then the replaced node is released like an elastic node.
+The tag `dyntrain:base=i-OLD` makes a node a base node that replaces i-OLD. One tag is enough, so that a request is
+never incomplete. The successor starts its ps-lite processes, and the target names both nodes. As soon as the
+successor's ps-lite processes run, the coordinator exchanges the two nodes at an epoch or segment boundary. After the
+exchange, the replaced node leaves like an elastic node.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class ReplacementRefusal(StrEnum):
-    """Why a base node cannot be replaced, and what to do. Each text has the fields `old` and `new`."""
+    """Why a base node cannot be replaced, and what to do. The texts contain `{old}` and `{new}` in place of the two
+    instance ids.
+    """
 
     SAME = "{old} cannot replace itself; name another node that is prepared"
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
@@ -39,21 +42,21 @@ class ReplacementRefusal(StrEnum):
 def refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
-    """Why the replacement is refused; None: the replacement may be requested, even repeatedly. `views` are the
-    cluster's nodes before any replacement.
+    """Why the node `new` must not replace the base node `old`. Returns None if people may ask for this replacement,
+    even repeatedly. `views` are the cluster's nodes as they are without replacements.
     """
-    nodes = {node.instance: node for node in views}
+    nodes_by_id = {node.instance: node for node in views}
     if old == new:
         return ReplacementRefusal.SAME
-    if old not in nodes:
+    if old not in nodes_by_id:
         return ReplacementRefusal.OLD_UNKNOWN
-    if not nodes[old].base:
+    if not nodes_by_id[old].base:
         return ReplacementRefusal.NOT_BASE
-    old_terminated = nodes[old].terminated
-    successor = nodes[new]
+    old_terminated = nodes_by_id[old].terminated
+    successor = nodes_by_id[new]
     if predecessor(successor) == old:
         return None
-    if not old_terminated and _runs_coordinator(membership, nodes[old]):
+    if not old_terminated and _runs_coordinator(membership, nodes_by_id[old]):
         return ReplacementRefusal.RUNS_COORDINATOR
     if successor.terminated or successor.leave_reason is not None:
         return ReplacementRefusal.NEW_GONE
@@ -61,31 +64,32 @@ def refusal(
         return ReplacementRefusal.ALREADY_BASE
     if not successor.prepared:
         return ReplacementRefusal.NOT_PREPARED
-    if any(predecessor(node) == old for node in nodes.values() if not node.terminated):
+    if any(predecessor(node) == old for node in nodes_by_id.values() if not node.terminated):
         return ReplacementRefusal.CLAIMED
-    return None if old_terminated or _keeps_minimum(nodes, {old}, rules) else ReplacementRefusal.BELOW_MINIMUM
+    return None if old_terminated or _keeps_minimum(nodes_by_id, {old}, rules) else ReplacementRefusal.BELOW_MINIMUM
 
 
 def predecessor(node: View) -> str | None:
-    """The instance that the node replaces as a base node."""
-    based = node.facts.based
-    value = (node.tags or {}).get(BASE_TAG, based.value if based is not None else "")
-    return value if re.fullmatch(INSTANCE_ID, value) else None
+    """The id of the base node that this node replaces. Returns None if this node replaces no base node."""
+    seen_base_tag = node.facts.based
+    base_tag_value = (node.tags or {}).get(BASE_TAG, seen_base_tag.value if seen_base_tag is not None else "")
+    return base_tag_value if re.fullmatch(INSTANCE_ID, base_tag_value) else None
 
 
 def planned_replacements(
     views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules
 ) -> dict[str, str]:
-    """Base nodes that are to be replaced, with their successors.
+    """The base nodes that are to be replaced: maps their instance ids to the ids of their successors.
 
-    A base node outside the job is replaced at once. A base node in the job is replaced while its successor is prepared.
-    The coordinator's node is not replaced before another node is nominated.
+    A base node that is in the job is replaced only while its successor is prepared. A base node outside the job is
+    replaced at once. The node that runs the coordinator is not replaced until another node is nominated to run the
+    coordinator.
     """
-    nodes = {node.instance: node for node in views}
+    nodes_by_id = {node.instance: node for node in views}
     reported_members = {member.instance_id for member in job_facts.report.members} if job_facts is not None else set()
     successors: dict[str, str] = {}
     for successor in sorted(views, key=lambda node: node.instance):
-        replaced_node = nodes.get(predecessor(successor) or "")
+        replaced_node = nodes_by_id.get(predecessor(successor) or "")
         if (
             replaced_node is None
             or not replaced_node.base
@@ -98,7 +102,7 @@ def planned_replacements(
             successor.prepared
             and successor.wanted
             and successor.leave_reason is None
-            and _keeps_minimum(nodes, {replaced_node.instance, *successors}, rules)
+            and _keeps_minimum(nodes_by_id, {replaced_node.instance, *successors}, rules)
         )
         if successor_ready or replaced_node.instance not in reported_members.union(old.members):
             successors[replaced_node.instance] = successor.instance
@@ -106,7 +110,7 @@ def planned_replacements(
 
 
 def with_replacements(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
-    """The views, in which replaced nodes are not base nodes any more, and leave."""
+    """The views, changed so that the replaced nodes are no base nodes and have a reason to leave."""
     return [
         replace(node, base=False, elastic=False, leave_reason=node.leave_reason or Reason.REPLACED)
         if node.instance in replacing
@@ -127,10 +131,10 @@ def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) 
 
 
 def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
-    """Whether nodes replace each other in a ring. Nodes in a ring are not replaced."""
+    """Whether the node `start` and other nodes replace each other in a ring. No node in a ring is replaced."""
     visited: set[str] = set()
-    current = start
-    while current in successors and current not in visited:
-        visited.add(current)
-        current = successors[current]
-    return current in visited
+    instance = start
+    while instance in successors and instance not in visited:
+        visited.add(instance)
+        instance = successors[instance]
+    return instance in visited

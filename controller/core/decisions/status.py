@@ -1,4 +1,6 @@
-"""The status of a node, derived from its view, the target and the job. A status is never stored as truth."""
+"""The status of a node, derived from its view, the target and the job. The status is derived anew for each decision,
+not stored.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,20 @@ FIRST_REPORT_SECONDS = (
 
 @dataclass(frozen=True)
 class Standing:
-    """A node's status and reason. `next_change` is the next time at which the status may change by itself; None: only
-    new facts can change it.
+    """A node's status and reason. `next_change` is the next time at which the status may change without new facts, or
+    None if there is no such time.
     """
 
     status: Status
     reason: Reason
-    next_change: float | None = None
-    detail: str = ""
+    next_change: float | None = None  # time of the next change without new facts
+    detail: str = ""  # a text for people
 
     @property
-    def line(self) -> str:
-        """Status and reason in one string. The announced string is stored, so that each change is announced once."""
+    def line(self) -> str:  # status and reason
+        """The status and the reason in one string. The last announced string is stored, so that each change of the
+        status or the reason is announced once.
+        """
         return f"{self.status} {self.reason}"
 
     @property
@@ -42,8 +46,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    view: View
-    standing: Standing
+    view: View  # the node's present state
+    standing: Standing  # the node's status and its reason
 
 
 def derive(
@@ -57,21 +61,23 @@ def derive(
     ending: Closing | None = None,
 ) -> Standing:
     """Derive the node's status. `reason` is the target plan's reason for this node, `wait` is the node's wait for a
-    window, and `ending` says that the cluster is being closed.
+    leave window, and `ending` is set while the cluster is being closed.
     """
-    why = _closing_reason(node, job, ending)
-    standing = (
-        _closed_standing(node, why) if why is not None else _open_standing(node, membership, job, rules, now, reason)
+    closing_reason = _closing_reason(node, job, ending)
+    new_standing = (
+        _closed_standing(node, closing_reason)
+        if closing_reason is not None
+        else _open_standing(node, membership, job, rules, now, reason)
     )
-    if wait is not None and standing.reason is Reason.WAITS_FOR_WINDOW:
-        standing = replace(standing, next_change=wait.until, detail=wait.detail)
-    times = [time for time in (standing.next_change, node.changes_at) if time is not None]
-    return replace(standing, next_change=min(times, default=None))
+    if wait is not None and new_standing.reason is Reason.WAITS_FOR_WINDOW:
+        new_standing = replace(new_standing, next_change=wait.until, detail=wait.detail)
+    change_times = [time for time in (new_standing.next_change, node.changes_at) if time is not None]
+    return replace(new_standing, next_change=min(change_times, default=None))
 
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the launch has waited for the preparation as long as allowed. A node that nobody requested does
-    not wait.
+    """Whether the node's launch has waited for the node's preparation as long as the policy allows
+    (`hook_cap_seconds`). The launch of a node that nobody asked to join does not wait.
     """
     if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
@@ -81,23 +87,23 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 
 def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
-    """Why the node leaves, or left, with the whole cluster; None for other nodes. After a job, elastic nodes leave
-    anyway.
+    """Why the cluster's closing makes the node leave, or made it leave. Returns None for a node that is not affected.
+    After a job, an elastic node leaves even if the cluster is not closed.
     """
     if node.terminated:
         return None
     if node.closed is not None:
         return node.closed
-    concerned = ending is not None and ending.concerns(node) and (node.base or not job.over)
-    return ending.reason if ending is not None and concerned else None
+    must_leave = ending is not None and ending.concerns(node) and (node.base or not job.over)
+    return ending.reason if ending is not None and must_leave else None
 
 
 def _closed_standing(node: View, why: Reason) -> Standing:
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
-    refused, closed = node.facts.acks.refused, node.facts.acks.closed
-    if node.base and refused is not None and (closed is None or closed.at < refused.at):
-        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refused.value)
+    refused_ack, closed_ack = node.facts.acks.refused, node.facts.acks.closed
+    if node.base and refused_ack is not None and (closed_ack is None or closed_ack.at < refused_ack.at):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refused_ack.value)
     return Standing("REMOVED", why, detail=_refusal_text(node))
 
 
@@ -132,9 +138,11 @@ def _wanted_standing(node: View, membership: Membership, job: Job, now: float, r
     if preparation is None:
         if node.unseen:
             return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
-        expected = node.owned or node.base or node.group is not None
+        report_expected = node.owned or node.base or node.group is not None
         return (
-            _unprepared_standing(node, now) if expected else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
+            _unprepared_standing(node, now)
+            if report_expected
+            else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
         )
     if preparation.outcome == "prepare_failed":
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=preparation.reason)
@@ -162,13 +170,14 @@ def _unprepared_standing(node: View, now: float) -> Standing:
         and node.phase != "warm"
     ):
         return Standing("WAITING", Reason.NEVER_HEARD, node.settles_at)
-    times = [time for time in (first_report_due, node.settles_at) if time is not None and time > now]
-    return Standing("WAITING", Reason.PREPARING, min(times, default=None))
+    change_times = [time for time in (first_report_due, node.settles_at) if time is not None and time > now]
+    return Standing("WAITING", Reason.PREPARING, min(change_times, default=None))
 
 
 def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """The status of a member of the target. The status is ADDED only after the worker took part in a step. A member
-    that was released before is not ADDED until the coordinator obeys the target that lists the member again.
+    """The status of a member of the target. The status becomes ADDED only after the node's worker took part in a
+    training step. If the member had been dropped from an earlier target, the coordinator must also obey the target that
+    lists the member again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
@@ -183,14 +192,14 @@ def _member_standing(node: View, membership: Membership, job: Job, reason: Reaso
 
 
 def _job_end_reason(job: Job) -> Reason:
-    """How the job ended; JOB_OVER when only the target says that the job has ended."""
+    """How the job ended. Returns JOB_OVER if the target says that the job has ended, but no report says how."""
     if job.report is None:
         return Reason.JOB_OVER
     return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED
 
 
 def _job_failure(job: Job, prefix: str = "") -> str:
-    """Why the job failed, after the text `prefix`; "" if the job did not fail."""
+    """The text `prefix` followed by the reason why the job failed. Returns "" if the job did not fail."""
     report = job.report
     return prefix + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
@@ -204,24 +213,24 @@ def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing
     if node.leave_reason is Reason.REPLACED and job.report is not None and not job.alive:
         # the node's ps-lite servers may be in use, although the coordinator is silent
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
-    why = node.leave_reason or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
-    if why is Reason.UNTAGGED and not node.owned and node.group is None:
-        why = Reason.NOT_OWNED
+    leave_reason = node.leave_reason or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
+    if leave_reason is Reason.UNTAGGED and not node.owned and node.group is None:
+        leave_reason = Reason.NOT_OWNED
     if node.elastic and _prepare_failure(node) and node.leave_reason is not None:
         # The node is terminated because its preparation failed: show people the failure.
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_prepare_failure(node))
     if _refusal_text(node):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal_text(node))
-    detail = node.preparation.reason if why is Reason.WORKER_FAILED and node.preparation is not None else ""
-    return Standing("REMOVED", why, detail=detail)
+    detail = node.preparation.reason if leave_reason is Reason.WORKER_FAILED and node.preparation is not None else ""
+    return Standing("REMOVED", leave_reason, detail=detail)
 
 
 def _prepare_failure(node: View) -> str:
-    """Why prepare-data failed on the node; "" if prepare-data did not fail."""
+    """Why the script prepare-data failed on the node. Returns "" if prepare-data did not fail."""
     preparation = node.preparation
     return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
 
 
 def _refusal_text(node: View) -> str:
-    refused = node.facts.acks.refused
-    return refused.value if refused is not None else ""
+    refused_ack = node.facts.acks.refused
+    return refused_ack.value if refused_ack is not None else ""

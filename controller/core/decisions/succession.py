@@ -1,8 +1,8 @@
-"""Nominate the base node that runs the coordinator. Pure.
+"""Choose (nominate) the base node that is to run the coordinator. Pure.
 
-The nominated node claims the job on the shared volume as soon as the node runs no coordinator itself
-(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a needless nomination, while
-reports are lost, changes nothing.
+A base node acts on its nomination only while no coordinator answers it: its new coordinator then claims the job on the
+shared volume (`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a nomination has
+no effect while the coordinator runs and only its reports are lost.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A nominated node. `term` grows with each nomination, and is the time in whole seconds or the last term plus one.
-    In term 0 no node was ever nominated, and the node tagged as master starts the coordinator.
+    """A nominated node. `term` is the number of the nomination: the time in whole seconds, or the last term plus one if
+    that is greater. In term 0 no node has been nominated yet, and the node tagged as master starts the coordinator.
     """
 
-    coordinator: str | None
-    term: int
+    coordinator: str | None  # id of the nominated instance; None: no node
+    term: int  # the number of the nomination
     reason: NominationReason
 
 
-_LOST_REASONS = (Reason.STOPPED, Reason.GROUP_TERMINATES, Reason.UNKNOWN_TO_EC2, Reason.TERMINATE_ISSUED)
+_REASONS_OF_LOST_MACHINES = (Reason.STOPPED, Reason.GROUP_TERMINATES, Reason.UNKNOWN_TO_EC2, Reason.TERMINATE_ISSUED)
 
 
 def nominate(
@@ -49,10 +49,10 @@ def nominate(
 ) -> Nomination:
     base_nodes = _ordered_base_nodes(old, views)
     candidates = [node for node in base_nodes if node.prepared and not _cannot_serve(node)]
-    reason, choice = _choose(old, base_nodes, candidates, job_facts, rules, now)
-    if choice == old.coordinator:
+    reason, chosen_instance = _choose(old, base_nodes, candidates, job_facts, rules, now)
+    if chosen_instance == old.coordinator:
         return Nomination(old.coordinator, old.term, reason)
-    return Nomination(choice, max(old.term + 1, int(now)), reason)
+    return Nomination(chosen_instance, max(old.term + 1, int(now)), reason)
 
 
 def unchanged_nomination(old: Membership) -> Nomination:
@@ -60,7 +60,7 @@ def unchanged_nomination(old: Membership) -> Nomination:
 
 
 def with_nomination(old: Membership, new: Membership, nomination: Nomination) -> Membership:
-    """`new` with the nomination. The revision is one above that of `old` if nothing else changed."""
+    """The membership `new` with the nomination. If nothing else differs from `old`, the revision grows by one."""
     if (nomination.coordinator, nomination.term) == (new.coordinator, new.term):
         return new
     revision = old.revision + 1 if new is old else new.revision
@@ -75,23 +75,25 @@ def _choose(
     rules: Rules,
     now: float,
 ) -> tuple[NominationReason, str | None]:
-    silence_limit = rules.policy.takeover_seconds
+    silence_limit_seconds = rules.policy.takeover_seconds
     if old.term == 0:
-        return _first_choice(base_nodes, candidates, silence_limit, now)
+        return _first_choice(base_nodes, candidates, silence_limit_seconds, now)
     if old.coordinator is None:
         return (
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
         )
-    holder = next((node for node in base_nodes if node.instance == old.coordinator), None)
-    if holder is None or _cannot_serve(holder):
+    nominated_node = next((node for node in base_nodes if node.instance == old.coordinator), None)
+    if nominated_node is None or _cannot_serve(nominated_node):
         return (
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
         )
     job_over = job_facts is not None and job_facts.report.state in ("finished", "failed")
-    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit:
+    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
         return NominationReason.STANDS, old.coordinator
-    holder_index = base_nodes.index(holder)
-    successors = [node for node in (*base_nodes[holder_index + 1 :], *base_nodes[:holder_index]) if node in candidates]
+    nominated_index = base_nodes.index(nominated_node)
+    successors = [
+        node for node in (*base_nodes[nominated_index + 1 :], *base_nodes[:nominated_index]) if node in candidates
+    ]
     return (
         (NominationReason.SILENT, successors[0].instance) if successors else (NominationReason.STANDS, old.coordinator)
     )
@@ -100,8 +102,8 @@ def _choose(
 def _first_choice(
     base_nodes: Sequence[View], candidates: Sequence[View], silence_limit: float, now: float
 ) -> tuple[NominationReason, str | None]:
-    """The first node to nominate, which is the tagged master. Other base nodes wait for the master, whose preparation
-    may take longer.
+    """The node to nominate first: the node that is tagged as master. Other base nodes wait until the master is
+    prepared, which may take longer than their own preparation.
     """
     if candidates and candidates[0].master:
         return NominationReason.FIRST, candidates[0].instance
@@ -115,18 +117,18 @@ def _first_choice(
 
 
 def _ordered_base_nodes(old: Membership, views: Iterable[View]) -> list[View]:
-    """The base nodes in order: the tagged master, then the target's members in their order, then others by the time of
-    their preparation.
+    """The base nodes in this order: the tagged master, the members in the target's order, and then all other base nodes
+    by the time of their preparation.
     """
-    place = {instance: index for index, instance in enumerate(old.members)}
+    member_index = {instance: index for index, instance in enumerate(old.members)}
 
-    def order(node: View) -> tuple[bool, float, float, str]:
+    def sort_key(node: View) -> tuple[bool, float, float, str]:
         prepared_at = node.preparation.at if node.preparation is not None else float("inf")
-        return (not node.master, place.get(node.instance, float("inf")), prepared_at, node.instance)
+        return (not node.master, member_index.get(node.instance, float("inf")), prepared_at, node.instance)
 
-    return sorted((node for node in views if node.base), key=order)
+    return sorted((node for node in views if node.base), key=sort_key)
 
 
 def _cannot_serve(node: View) -> bool:
-    failed = node.preparation is not None and node.preparation.outcome == "prepare_failed"
-    return node.terminated or failed or node.leave_reason in _LOST_REASONS
+    preparation_failed = node.preparation is not None and node.preparation.outcome == "prepare_failed"
+    return node.terminated or preparation_failed or node.leave_reason in _REASONS_OF_LOST_MACHINES

@@ -1,6 +1,6 @@
 """When a cluster's `leave_windows` are open. Pure.
 
-On days when clocks change, cronsim follows Debian's rules, which `LeaveWindow` describes.
+On days on which clocks change, the library cronsim follows the rules that the docstring of `LeaveWindow` describes.
 """
 
 from __future__ import annotations
@@ -15,31 +15,37 @@ from dyntrain.controller.contract.leave_windows import LeaveWindow, zone
 
 @dataclass(frozen=True)
 class Opening:
-    """The next time at which a window opens, in seconds since the epoch."""
+    """The time at which a leave window opens next."""
 
-    at: float
-    window: LeaveWindow
+    at: float  # seconds since the epoch
+    window: LeaveWindow  # the window that opens
 
     @property
-    def text(self) -> str:
-        moment = datetime.fromtimestamp(self.at, zone(self.window.time_zone))
-        return f"{moment.isoformat(timespec='minutes')} ({self.window.time_zone})"
+    def text(self) -> str:  # the time, for people
+        opening_time = datetime.fromtimestamp(self.at, zone(self.window.time_zone))
+        return f"{opening_time.isoformat(timespec='minutes')} ({self.window.time_zone})"
 
 
 def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
-    """The next opening to wait for; None: a window is open, or the cluster has no windows."""
+    """The next time at which a leave window opens. Returns None if a window is open now, or if the cluster has no
+    windows.
+    """
     openings = []
     for window in windows:
-        at = opening_after(window, now - window.length.total_seconds())
-        if at <= now:
+        opens_at = opening_after(window, now - window.length.total_seconds())
+        if opens_at <= now:
             return None
-        openings.append(Opening(at, window))
+        openings.append(Opening(opens_at, window))
     return min(openings, key=lambda opening: opening.at, default=None)
 
 
 def opening_after(window: LeaveWindow, bound: float) -> float:
-    """The first opening later than `bound`. cronsim uses wall-clock times, so after clocks go back cronsim may return
-    an opening that has passed.
+    """The first time after `bound` at which the window opens, in seconds since the epoch. When clocks go back, cronsim
+    may also return a time that has passed, because it uses wall-clock times.
     """
-    start = datetime.fromtimestamp(bound, zone(window.time_zone))
-    return next(at for moment in CronSim(window.schedule, start) if (at := moment.timestamp()) > bound)
+    search_start = datetime.fromtimestamp(bound, zone(window.time_zone))
+    return next(
+        opens_at
+        for opening_time in CronSim(window.schedule, search_start)
+        if (opens_at := opening_time.timestamp()) > bound
+    )

@@ -1,4 +1,4 @@
-"""Instance-hours from the running times of machines, and their cost where prices are known. Pure."""
+"""The bill of a cluster: the hours in which its instances ran, and their cost where prices are known. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from dyntrain.controller.core.history.metering import costs_cluster, last_entry
 from dyntrain.controller.core.history.trail import Metered
 from dyntrain.controller.core.views.view import Rules, View
 
-ROLES = ("master", "base", "elastic")
+ROLES = ("master", "base", "elastic")  # what a machine can be for a cluster, in the order of the bill
 Prices = Mapping[tuple[str, str], float | None]  # dollars an hour, by instance type and market
 
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a machine ran in one role, from `began` to `ended`; `ended` None: the machine still runs.
-    `start_unknown`: the machine ran before `began`, but its start is not recorded.
+    """The time in which a machine ran in one role. `ended` is None while the machine runs. `start_unknown` says that
+    the machine already ran before `began`, but that its start is not recorded.
     """
 
     instance: str
-    role: str
-    type: str
-    market: str
-    began: float
-    ended: float | None
+    role: str  # what the machine was for the cluster
+    type: str  # the EC2 instance type
+    market: str  # the purchase option, such as spot
+    began: float  # seconds since the epoch
+    ended: float | None  # None: the machine still runs
     start_unknown: bool = False
 
 
 @dataclass(frozen=True)
 class LineItem:
-    role: str
-    type: str
-    market: str
+    role: str  # what the machines were for the cluster
+    type: str  # the EC2 instance type
+    market: str  # the purchase option, such as spot
     instance: str  # "" for several instances
-    instances: int
-    running: int
-    hours: float
-    price: float | None
+    instances: int  # number of instances
+    running: int  # number of instances that run now
+    hours: float  # instance-hours
+    price: float | None  # dollars per instance and hour; None: unknown
 
     @property
     def cost(self) -> float | None:
@@ -46,45 +46,50 @@ class LineItem:
 
 @dataclass(frozen=True)
 class Bill:
-    """A bill with its sums. `unpriced` are hours without a known price, which no sum of money contains. `hourly` is the
-    present cost an hour.
+    """A bill with its sums. `unpriced` is the number of hours without a known price, which `cost` does not contain.
+    `hourly` is the present cost per hour.
     """
 
-    lines: tuple[LineItem, ...]
-    hours: float
-    cost: float | None
-    unpriced: float
-    running: int
-    hourly: float | None
+    lines: tuple[LineItem, ...]  # one for each role, instance type and market
+    hours: float  # instance-hours
+    cost: float | None  # dollars; None: no price is known
+    unpriced: float  # hours without a known price
+    running: int  # number of instances that run now
+    hourly: float | None  # dollars an hour at present; None: unknown
 
 
 def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
-    """The running times after `start`. `entries` are the whole audit trail from `start` on.
+    """The times after `start` in which machines ran for the cluster. `entries` are all entries of the audit trail from
+    `start` on.
 
-    A machine ran at `start` already if its first entry is an end, or if the machine runs without any entry. A later
-    beginning would be among the entries.
+    A machine already ran at the time `start` if its first entry says that it stopped, or if the machine runs and has no
+    entry. (If it had started later, an entry would say so.)
     """
-    by_instance: dict[str, list[Metered]] = {}
+    entries_by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(
         entries, key=lambda entry: entry.since
     ):  # concurrent functions may write entries out of order, and twice
-        by_instance.setdefault(entry.instance, []).append(entry)
-    spans = [span for instance_entries in by_instance.values() for span in _spans_of_instance(instance_entries, start)]
+        entries_by_instance.setdefault(entry.instance, []).append(entry)
+    spans = [
+        span
+        for instance_entries in entries_by_instance.values()
+        for span in _spans_of_instance(instance_entries, start)
+    ]
     for node in views:
         last_metered = last_entry(node)
         if (
-            node.instance not in by_instance
+            node.instance not in entries_by_instance
             and last_metered is not None
             and last_metered.state == "on"
             and costs_cluster(node, rules)
         ):
-            began = node.started or start
-            spans.append(_span_of_entry(last_metered, max(began, start), None, start_unknown=began < start))
+            started_at = node.started or start
+            spans.append(_span_of_entry(last_metered, max(started_at, start), None, start_unknown=started_at < start))
     return spans
 
 
 def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
-    """The parts of the spans after `start`."""
+    """The spans without their time before `start`."""
     return [
         replace(span, began=max(span.began, start), start_unknown=span.start_unknown and span.began >= start)
         for span in spans
@@ -95,23 +100,27 @@ def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
 def unmetered(
     trail: Iterable[Metered], trained_instances: Iterable[str], views: Iterable[View], rules: Rules
 ) -> list[str]:
-    """Instances that ran or run for the cluster without an entry in the audit trail. Such instances started and ended
-    between two readings, or before the trail recorded machines.
+    """The instances that run or ran for the cluster, but have no entry in the audit trail. An instance without an entry
+    started and ended between two reads, or before the audit trail recorded machines.
     """
-    recorded = {entry.instance for entry in trail}
+    recorded_instances = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
-    metered = recorded | {name for name, node in nodes.items() if last_entry(node) is not None}
-    running = {name for name, node in nodes.items() if costs_cluster(node, rules)}
-    return sorted((running | set(trained_instances)) - metered)
+    metered_instances = recorded_instances | {
+        instance for instance, node in nodes.items() if last_entry(node) is not None
+    }
+    running_instances = {instance for instance, node in nodes.items() if costs_cluster(node, rules)}
+    return sorted((running_instances | set(trained_instances)) - metered_instances)
 
 
 def bill(spans: Iterable[Span], prices: Prices, now: float, *, per_instance: bool = False) -> Bill:
     """The bill of the spans. With `per_instance`, each instance has its own line."""
-    by_line: dict[tuple[str, str, str, str], list[Span]] = {}
+    spans_by_line: dict[tuple[str, str, str, str], list[Span]] = {}
     for span in spans:
-        by_line.setdefault((span.role, span.type, span.market, span.instance if per_instance else ""), []).append(span)
-    lines = [_line_item(key, line_spans, prices, now) for key, line_spans in by_line.items()]
-    lines.sort(key=lambda line: (_rank(line.role), line.type, line.market, line.instance))
+        spans_by_line.setdefault((span.role, span.type, span.market, span.instance if per_instance else ""), []).append(
+            span
+        )
+    lines = [_line_item(key, line_spans, prices, now) for key, line_spans in spans_by_line.items()]
+    lines.sort(key=lambda line: (_role_sort_key(line.role), line.type, line.market, line.instance))
     priced_lines = [(line, line.price) for line in lines if line.price is not None]
     return Bill(
         lines=tuple(lines),
@@ -127,7 +136,7 @@ def bill(spans: Iterable[Span], prices: Prices, now: float, *, per_instance: boo
 
 def _spans_of_instance(entries: Iterable[Metered], start: float) -> Iterable[Span]:
     running_entry: Metered | None = None
-    first = True
+    is_first_entry = True
     for entry in entries:
         if entry.state == "on" and running_entry is None:
             running_entry = entry
@@ -137,9 +146,9 @@ def _spans_of_instance(entries: Iterable[Metered], start: float) -> Iterable[Spa
         elif entry.state == "off" and running_entry is not None:
             yield from _ended_span(running_entry, entry.since, start)
             running_entry = None
-        elif entry.state == "off" and first and entry.since > start:
+        elif entry.state == "off" and is_first_entry and entry.since > start:
             yield _span_of_entry(entry, start, entry.since, start_unknown=True)
-        first = False
+        is_first_entry = False
     if running_entry is not None:
         yield _span_of_entry(running_entry, max(running_entry.since, start), None)
 
@@ -154,23 +163,23 @@ def _span_of_entry(entry: Metered, began: float, ended: float | None, *, start_u
 
 
 def _line_item(key: tuple[str, str, str, str], spans: list[Span], prices: Prices, now: float) -> LineItem:
-    role, kind, market, instance = key
-    seconds = sum(max((now if span.ended is None else span.ended) - span.began, 0.0) for span in spans)
+    role, instance_type, market, instance = key
+    running_seconds = sum(max((now if span.ended is None else span.ended) - span.began, 0.0) for span in spans)
     return LineItem(
         role=role,
-        type=kind,
+        type=instance_type,
         market=market,
         instance=instance,
         instances=len({span.instance for span in spans}),
         running=len({span.instance for span in spans if span.ended is None}),
-        hours=seconds / 3600.0,
-        price=prices.get((kind, market)),
+        hours=running_seconds / 3600.0,
+        price=prices.get((instance_type, market)),
     )
 
 
-def _rank(role: str) -> tuple[int, int, str]:
-    """The sort key of a role: master, base, elastic, then the ranks of a job by number."""
+def _role_sort_key(role: str) -> tuple[int, int, str]:
+    """The key that sorts roles: master, base, elastic, and then the ranks of a job by their number."""
     if role in ROLES:
         return (ROLES.index(role), 0, "")
-    number = role.rpartition(" ")[2]
-    return (len(ROLES), int(number) if number.isdecimal() else 0, role)
+    rank_number = role.rpartition(" ")[2]
+    return (len(ROLES), int(rank_number) if rank_number.isdecimal() else 0, role)

@@ -1,4 +1,6 @@
-"""Entries of the audit trail for the bill: when an instance runs for the cluster, and in which role. Pure."""
+"""The entries of the audit trail from which bills are made: when an instance runs for the cluster, and in which role.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,46 +15,57 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """New entries of the nodes. A machine whose instance type has not been read yet has no entry."""
+    """The entries that are to be added now for these nodes. A machine gets no entry until its instance type has been
+    read.
+    """
     return tuple(entry for node in views if (entry := _new_entry(node, rules, now)) is not None)
 
 
 def last_entry(node: View) -> Metered | None:
-    """The node's last entry in the audit trail. The field `since` is the time when the entry was written."""
-    billed = node.facts.acks.billed
-    if billed is None:
+    """The node's last entry for the bill. Returns None if there is none. The field `since` of the result is the time
+    when the entry was written.
+    """
+    bill_ack = node.facts.acks.billed
+    if bill_ack is None:
         return None
-    state, role, kind, market = billed.value.split(" ")
+    state, role, instance_type, market = bill_ack.value.split(" ")
     return Metered.model_validate(
-        {"instance": node.instance, "state": state, "role": role, "type": kind, "market": market, "since": billed.at}
+        {
+            "instance": node.instance,
+            "state": state,
+            "role": role,
+            "type": instance_type,
+            "market": market,
+            "since": bill_ack.at,
+        }
     )
 
 
 def costs_cluster(node: View, rules: Rules) -> bool:
-    """Whether the cluster has to pay for the node. For a borrowed machine the cluster pays only while the machine
-    carries the elastic tag.
+    """Whether the node runs at the cluster's cost. A machine that does not belong to the cluster costs the cluster only
+    while the machine carries the elastic tag.
     """
     running = node.state in _BILLED and not node.terminated and node.unseen < MAX_UNSEEN_CALLS
     return running and (_belongs_to_cluster(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
 
 
 def _new_entry(node: View, rules: Rules, now: float) -> Metered | None:
-    last, machine = last_entry(node), node.facts.machine
+    last_metered, machine = last_entry(node), node.facts.machine
     if not costs_cluster(node, rules):
-        if last is None or last.state == "off":
+        if last_metered is None or last_metered.state == "off":
             return None
-        return last.model_copy(update={"state": "off", "since": _end_time(node, now)})
+        return last_metered.model_copy(update={"state": "off", "since": _end_time(node, now)})
     if machine is None:
         return None
     role = "master" if node.master else "base" if node.base else "elastic"
-    since = now
-    if (last is None or last.state == "off") and _belongs_to_cluster(node, rules):
-        began = min(node.started or now, now)
-        since = began if last is None or began > last.since else now
-    entry = Metered(
-        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=since
+    entry_since = now
+    if (last_metered is None or last_metered.state == "off") and _belongs_to_cluster(node, rules):
+        started_at = min(node.started or now, now)
+        entry_since = started_at if last_metered is None or started_at > last_metered.since else now
+    new_entry = Metered(
+        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=entry_since
     )
-    return entry if last is None or last.line != entry.line else None
+    return new_entry if last_metered is None or last_metered.line != new_entry.line else None
 
 
 def _belongs_to_cluster(node: View, rules: Rules) -> bool:
@@ -60,6 +73,6 @@ def _belongs_to_cluster(node: View, rules: Rules) -> bool:
 
 
 def _end_time(node: View, now: float) -> float:
-    event = node.facts.state_event
-    at = event.at if event is not None and event.state not in _BILLED else now
-    return min(at, now)
+    state_event = node.facts.state_event
+    ended_at = state_event.at if state_event is not None and state_event.state not in _BILLED else now
+    return min(ended_at, now)

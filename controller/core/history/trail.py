@@ -1,5 +1,5 @@
-"""The audit trail of a cluster: changes and actions, with one model for each kind. `kind` is the name in the table and
-in `dyntrain events`.
+"""The audit trail of a cluster: its changes and the actions on AWS, with one model for each kind of entry. The kind's
+name appears in the DynamoDB table and in `dyntrain events`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class Entry(Fact):
-    """Base of all entries. `instance` is "" for an entry that concerns no instance."""
+    """Base of all entries of the audit trail. `instance` is "" for an entry that concerns no instance."""
 
-    kind: str
+    kind: str  # the name of the change or action
     instance: str = ""
-    detail: str = ""
+    detail: str = ""  # a text for people
 
     def fields(self) -> dict[str, str]:
-        """The fields as text, in reading order, without empty fields."""
+        """The fields as text, in the order in which people read them, without empty fields."""
         return {name: text for name, value in self if (text := _as_text(value))}
 
 
@@ -28,54 +28,54 @@ class StatusChanged(Entry):
     """A change of a node's status. `before` and `after` have the format of `Standing.line`."""
 
     kind: Literal["status"] = "status"
-    before: str
-    after: str
+    before: str  # old status and reason
+    after: str  # new status and reason
 
     def fields(self) -> dict[str, str]:
         return {"before": "", **super().fields()}
 
 
 class AlarmRaised(Entry):
-    """An alarm. `kind` is the name of the counted metric."""
+    """An alarm that was raised. `kind` is the name of the alarm's metric."""
 
 
 class Nominated(Entry):
     """A nomination of the coordinator's node. `coordinator` is "" when no node is nominated."""
 
     kind: Literal["nomination"] = "nomination"
-    coordinator: str
-    term: int
+    coordinator: str  # id of the nominated instance
+    term: int  # the number of the nomination
 
     def fields(self) -> dict[str, str]:
         return {"coordinator": "", **super().fields()}
 
 
 class Rebuilt(Entry):
-    """A recovery of an empty table: the controller continues from the published target."""
+    """The recovery from the loss of the DynamoDB table: the controller continues from the published target."""
 
     kind: Literal["rebuilt"] = "rebuilt"
-    revision: int
-    members: str = ""
+    revision: int  # of the target
+    members: str = ""  # of the target, as text
 
 
 class TargetPublished(Entry):
     kind: Literal["PublishTarget"] = "PublishTarget"
-    revision: int
-    members: str = ""
+    revision: int  # of the target
+    members: str = ""  # of the target, as text
 
 
 class CapacitySet(Entry):
     kind: Literal["SetDesiredCapacity"] = "SetDesiredCapacity"
-    group: str
-    value: int
-    why: str = ""
+    group: str  # the Auto Scaling group's name
+    value: int  # the new desired capacity
+    why: str = ""  # why the capacity changed
 
 
 class ActionDone(Entry):
     """An action that took effect. `kind` is the action's name."""
 
-    value: str = ""
-    why: str = ""
+    value: str = ""  # what the action set, as text
+    why: str = ""  # why the action was needed
 
 
 class ActionRefused(Entry):
@@ -88,33 +88,33 @@ class Metered(Entry):
     """The beginning or the end (`state`) of a machine's costs at the time `since`, with the machine's type and role."""
 
     kind: Literal["machine"] = "machine"
-    state: Literal["on", "off"]
-    role: str
-    type: str
-    market: str
-    since: float
+    state: Literal["on", "off"]  # whether the machine's costs began or ended
+    role: str  # what the machine is for the cluster
+    type: str  # the EC2 instance type
+    market: str  # the purchase option, such as spot
+    since: float  # seconds since the epoch
 
     @property
-    def line(self) -> str:
-        """The key by which `metering` recognises an entry that was written before."""
+    def line(self) -> str:  # what the entry says, without its time
+        """The text by which `metering` sees that an entry says the same as the last entry."""
         return f"{self.state} {self.role} {self.type} {self.market}"
 
 
 class PoolDecided(Entry):
-    """One decision about a pool. `inputs` can be passed to `dyntrain pool plan --from-file`."""
+    """One decision about the size of a reserved pool. `inputs` can be passed to `dyntrain pool plan --from-file`."""
 
     kind: Literal["Rebalance"] = "Rebalance"
-    why: str
-    dry_run: Literal["yes", "no"]
-    current: int
-    held: int
-    spare: int
-    proposal: int
-    target: int
-    inputs: str
+    why: str  # the reason of the decision
+    dry_run: Literal["yes", "no"]  # whether the decision is only recorded
+    current: int  # the pool's size before
+    held: int  # number of the pool's running instances
+    spare: int  # number of reserved instances that it may use
+    proposal: int  # the size for which this reading asks
+    target: int  # the new size
+    inputs: str  # the inputs of the decision as JSON
 
 
-_MODELS: Mapping[str, type[Entry]] = {
+_MODEL_BY_KIND: Mapping[str, type[Entry]] = {
     "status": StatusChanged,
     "nomination": Nominated,
     "rebuilt": Rebuilt,
@@ -123,21 +123,21 @@ _MODELS: Mapping[str, type[Entry]] = {
     "Rebalance": PoolDecided,
     "machine": Metered,
 }
-_ACTIONS = frozenset(action.__name__ for action in get_args(Action))
+_ACTION_NAMES = frozenset(action.__name__ for action in get_args(Action))
 
 
 def entry_of(fields: Mapping[str, str]) -> Entry:
-    """Parse the output of `Entry.fields`. Raises ValueError, also for an unknown kind."""
-    kind = fields.get("kind", "")
+    """Parse an entry from the output of `Entry.fields`. Raises ValueError for wrong fields and for an unknown kind."""
+    kind_name = fields.get("kind", "")
     if fields.get("why") == "REFUSED":
         return ActionRefused.model_validate(fields)
-    if kind in _MODELS:
-        return _MODELS[kind].model_validate(fields)
-    if kind in METRICS:
+    if kind_name in _MODEL_BY_KIND:
+        return _MODEL_BY_KIND[kind_name].model_validate(fields)
+    if kind_name in METRICS:
         return AlarmRaised.model_validate(fields)
-    if kind in _ACTIONS:
+    if kind_name in _ACTION_NAMES:
         return ActionDone.model_validate(fields)
-    raise ValueError(f"the audit trail has no entries of the kind {kind!r}")
+    raise ValueError(f"an entry of the audit trail has the unknown kind {kind_name!r}")
 
 
 def _as_text(value: object) -> str:

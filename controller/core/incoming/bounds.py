@@ -1,9 +1,9 @@
-"""Limits on the claims of a node's report, even of a signed report: no time or attempt that the machine cannot have
+"""Refuse reports of nodes, even signed reports, that claim a time or a number of attempts that the machine cannot have
 reached. Pure.
 
-The latest report of a node counts, so a report from the future would outrank all later reports. The number of attempts
-grows by one with each start of the node's program, which takes longer than a second. After losing its record of
-attempts, a node continues with the present time in seconds.
+Only the latest report of a node counts, so all later reports would be ignored after a report with a time in the future.
+The number of attempts grows by one with each start of the node's program, which takes longer than a second. If a node
+loses its record of attempts, it uses the present time in seconds as the next number.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
 
 
 def impossible_claim(report: NodeReport, sent: float) -> str:
-    """Why a report that was sent at the time `sent` cannot be true; "" when it can."""
-    latest = sent + CLOCK_SECONDS
-    if not report.at <= latest:
+    """Why a report that was sent at the time `sent` cannot be true. Returns "" if the report can be true."""
+    latest_possible_time = sent + CLOCK_SECONDS
+    if not report.at <= latest_possible_time:
         return "at: the report is from the future; look at the node's clock"
     if report.deadline is not None and not report.deadline <= report.at + MAX_NOTICE_SECONDS:
         return "deadline: notices do not come so long before their deadline"
-    if report.attempt > latest:
+    if report.attempt > latest_possible_time:
         return "attempt: the number is impossibly high"
     return ""
 
 
 def unlikely_claim(known_facts: NodeFacts, report: Preparation) -> str:
-    """Why the report cannot come from the machine with these facts; "" when it can."""
+    """Why the report cannot come from the machine with these facts. Returns "" if the report can come from this
+    machine.
+    """
     state_read = known_facts.state_read
-    launched = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)
-    if not launched or report.at < launched:  # the report is older than the machine's last start
+    started_at = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)
+    if not started_at or report.at < started_at:  # the report is older than the machine's last start
         return ""
-    if report.attempt <= FORMER_ATTEMPTS + report.at - launched or report.attempt >= launched - CLOCK_SECONDS:
+    if report.attempt <= FORMER_ATTEMPTS + report.at - started_at or report.attempt >= started_at - CLOCK_SECONDS:
         return ""
     return "attempt: the number is impossibly high for the time since the instance was launched"

@@ -1,8 +1,7 @@
-"""The EventBridge patterns of the handlers of `app.py`, by handler.
+"""The EventBridge patterns that select the events for each handler of `app.py`.
 
 `matches` implements the part of EventBridge's pattern language that these patterns use. So recorded events can be
-replayed without Chalice and without the embedded cloud, that is, the emulated AWS. The embedded cloud evaluates
-patterns by moto's implementation.
+replayed without Chalice and without the emulated AWS (`embedded cloud`), which uses moto's implementation of patterns.
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
 """
 
@@ -16,7 +15,7 @@ from dyntrain.controller.contract.leave_windows import LEAVE_TAG
 
 Pattern = Mapping[str, Any]
 
-CAPACITY_WORDS = (
+_RESERVATION_STATES = (
     "Scheduled",
     "Active",
     "Delayed",
@@ -27,7 +26,7 @@ CAPACITY_WORDS = (
     "Interruptible Reclamation Complete",
 )
 CAPACITY_CHANGES = (  # AWS's own pages spell the events of Capacity Blocks in two ways
-    *(f"EC2 Capacity Reservation {word}" for word in CAPACITY_WORDS),
+    *(f"EC2 Capacity Reservation {word}" for word in _RESERVATION_STATES),
     *(
         f"Capacity Block {word}"
         for word in ("Delivered", "Reservation Delivered", "Expiration Warning", "Reservation Expiration Warning")
@@ -39,7 +38,7 @@ CAPACITY_INTERRUPTIONS = (
 )
 
 
-def rules(elastic: ElasticTag) -> dict[str, Pattern]:
+def event_patterns(elastic: ElasticTag) -> dict[str, Pattern]:
     return {
         "on_tag_change": {
             "source": ["aws.tag"],
@@ -89,14 +88,12 @@ def rules(elastic: ElasticTag) -> dict[str, Pattern]:
 
 
 def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
-    """The handlers that EventBridge would invoke for the event."""
-    return [handler for handler, pattern in rules(elastic).items() if matches(pattern, event)]
+    """The names of the handlers that EventBridge would invoke for the event."""
+    return [handler for handler, pattern in event_patterns(elastic).items() if matches(pattern, event)]
 
 
 def matches(pattern: Pattern, event: Any) -> bool:
-    """Whether the event matches the pattern. Raises NotImplementedError for operators that the rules above do
-    not use.
-    """
+    """Whether the event matches the pattern. Raises NotImplementedError for operators except `suffix` and `prefix`."""
     if not isinstance(event, Mapping):
         return False
     return all(
@@ -108,7 +105,7 @@ def matches(pattern: Pattern, event: Any) -> bool:
 
 
 def _any_matches(allowed: list[Any], actual: Any) -> bool:
-    """Whether the value is allowed. A list matches when one of its elements matches."""
+    """Whether the value of an event's field is allowed. If the value is a list, one allowed element is enough."""
     values = actual if isinstance(actual, list) else [actual]
     return any(_value_matches(rule, value) for rule in allowed for value in values)
 

@@ -1,5 +1,5 @@
-"""Parse EventBridge events into facts, by a table with the key (source, detail-type). Other events are ignored and
-counted.
+"""Parse EventBridge events into facts. The table `_PARSERS` has a parser for each source and detail-type. Events
+without a parser are ignored and counted.
 """
 
 from __future__ import annotations
@@ -63,16 +63,18 @@ from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import GROUP_TAG
 from pydantic import ValidationError
 
-_KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
+_STORED_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 
 @dataclass(frozen=True)
 class DroppedEvent:
-    """An event without facts: `ignored` on purpose, or `quarantined` because the event is malformed or not credible."""
+    """An event that gave no facts: it was `ignored` on purpose, or `quarantined` because it is malformed or not
+    credible.
+    """
 
     outcome: Literal["ignored", "quarantined"]
-    reason: str
-    instance: str = ""
+    reason: str  # why the event gave no facts
+    instance: str = ""  # the instance that the event concerns; "" if unknown
 
 
 @dataclass(frozen=True)
@@ -86,24 +88,24 @@ Observation = NodeFacts | JobFacts | GroupFacts | SeveralNodes | DroppedEvent
 
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
-    """The facts of an event. Never raises for a JSON object; a malformed payload is quarantined, with its wrong fields.
-    With `keys`, a report must prove that it comes from the node or coordinator that it names.
+    """The facts of an event. Never raises for a JSON object: a malformed event becomes a DroppedEvent that names the
+    wrong fields. If `keys` are given, a report must prove that it comes from the node or coordinator that it names.
     """
     try:
         envelope = Envelope.model_validate(event)
-        source, sender_cluster = sender(envelope.source)
-        handler = _HANDLERS.get((source, envelope.detail_type))
-        if handler is None:
+        source_prefix, sender_cluster = sender(envelope.source)
+        parser = _PARSERS.get((source_prefix, envelope.detail_type))
+        if parser is None:
             return DroppedEvent("ignored", f"no handler for {envelope.detail_type!r} of {envelope.source!r}")
         if sender_cluster is not None and envelope.detail.get("cluster") != sender_cluster:
             return DroppedEvent("quarantined", f"cluster: {envelope.source} may not speak for another cluster")
         if (
             keys
-            and source in (NODE_SOURCE, COORDINATOR_SOURCE)
-            and (problem := _identity_problem(envelope, source, keys))
+            and source_prefix in (NODE_SOURCE, COORDINATOR_SOURCE)
+            and (problem := _identity_problem(envelope, source_prefix, keys))
         ):
             return problem
-        return handler(envelope, elastic)
+        return parser(envelope, elastic)
     except ValidationError as error:
         return DroppedEvent("quarantined", wrong_fields(error, "event"))
     except (ValueError, TypeError, OverflowError) as error:
@@ -111,33 +113,33 @@ def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> O
 
 
 def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags on which decisions depend. Other tags are not stored."""
-    return {key: value for key, value in tags.items() if key in _KEPT_TAGS or elastic.has(key)}
+    """Select the tags on which decisions depend. All other tags are dropped."""
+    return {key: value for key, value in tags.items() if key in _STORED_TAGS or elastic.has(key)}
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags of `kept_tags` and the status tag. The status tag that a read found shows whether the controller has to
-    write the tag again.
+    """Select the tags that are stored after a read: the tags of `kept_tags`, and the status tag, by which the
+    controller sees whether it has to write the status again.
     """
-    kept = kept_tags(tags, elastic)
-    return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
+    stored_tags = kept_tags(tags, elastic)
+    return {**stored_tags, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else stored_tags
 
 
 def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
-    """The cluster that the tags name: by the ownership tag, else by an elastic tag, else by an elastic tag that was
-    just removed.
+    """The cluster that is named by the ownership tag, else by an elastic tag, else by an elastic tag that was just
+    removed. Returns None if no such tag names a cluster.
     """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
-    present = sorted((key not in changed, key) for key in tags if elastic.has(key))
-    keys = [key for _, key in present] or sorted(key for key in changed if elastic.has(key))
-    return elastic.cluster(keys[0]) or None if keys else None
+    keys_unchanged_last = sorted((key not in changed, key) for key in tags if elastic.has(key))
+    elastic_keys = [key for _, key in keys_unchanged_last] or sorted(key for key in changed if elastic.has(key))
+    return elastic.cluster(elastic_keys[0]) or None if elastic_keys else None
 
 
 def elastic_tag_cluster(
     tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float
 ) -> ClusterStatement | None:
-    """The cluster whose elastic tag the instance carries, or carried until this change."""
+    """The cluster whose elastic tag the instance carries, or carried before this change of its tags."""
     present_keys, removed_keys = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
     cluster = elastic.cluster((present_keys or removed_keys or [""])[0])
     return ClusterStatement(at=at, cluster=cluster) if cluster else None
@@ -152,14 +154,14 @@ def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
         return DroppedEvent("quarantined", f"{instance!r} is no instance id", instance)
     if not any(elastic.has(key) or key == LEAVE_TAG for key in change.changed_tag_keys):
         return DroppedEvent("ignored", "no elastic tag changed", instance)
-    at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
+    changed_at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
     cluster = tagged_cluster(change.tags, change.changed_tag_keys, elastic)
     return NodeFacts(
         instance=instance,
-        named=ClusterStatement(at=at, cluster=cluster) if cluster else None,
-        based=base_tag(change.tags, at),
-        wished=elastic_tag_cluster(change.tags, change.changed_tag_keys, elastic, at),
-        tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
+        named=ClusterStatement(at=changed_at, cluster=cluster) if cluster else None,
+        based=base_tag(change.tags, changed_at),
+        wished=elastic_tag_cluster(change.tags, change.changed_tag_keys, elastic, changed_at),
+        tags_event=TagsEvent(version=change.version, at=changed_at, tags=kept_tags(change.tags, elastic)),
     )
 
 
@@ -174,12 +176,14 @@ def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
-    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         notice = Interruption.model_validate(envelope.detail)
-        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
-        return NodeFacts(instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning),))
+        warning_seconds = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
+        return NodeFacts(
+            instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning_seconds),)
+        )
 
-    return observed
+    return parse_event
 
 
 def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observation:
@@ -189,7 +193,7 @@ def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observati
 
 
 def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """No facts, because reservations are read each time. The event only prompts a reading."""
+    """The event gives no facts: it only causes the controller to read all capacity reservations."""
     change = CapacityChange.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
@@ -209,15 +213,15 @@ def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
     if not action.group or not action.hook:
         return DroppedEvent("quarantined", "a lifecycle action without group or hook", action.instance)
     launching = action.transition == "autoscaling:EC2_INSTANCE_LAUNCHING"
-    warm = action.destination == "WarmPool"
-    phase: Phase = ("warm" if warm else "launching") if launching else "terminating"
+    for_warm_pool = action.destination == "WarmPool"
+    phase: Phase = ("warm" if for_warm_pool else "launching") if launching else "terminating"
     hook = Hook(
         at=envelope.time,
         group=action.group,
         hook=action.hook,
         transition="launch" if launching else "terminate",
         token=action.token or None,
-        warm=warm,
+        warm=for_warm_pool,
     )
     return NodeFacts(
         instance=action.instance,
@@ -227,7 +231,7 @@ def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observation]:
-    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         result = ScalingResult.model_validate(envelope.detail)
         if not re.fullmatch(INSTANCE_ID, result.instance):
             return DroppedEvent("quarantined", f"{result.instance!r} is no instance id", result.instance)
@@ -236,18 +240,18 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
             instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=observed_phase)
         )
 
-    return observed
+    return parse_event
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a failed launch. A launch that the controller abandoned also fails, but says nothing about AWS's
-    capacity.
+    """The facts of a failed launch. The event is ignored if the launch failed because the controller abandoned it,
+    which says nothing about AWS's capacity.
     """
-    result = ScalingResult.model_validate(envelope.detail)
-    message = (result.message or "").strip()
+    launch = ScalingResult.model_validate(envelope.detail)
+    message = (launch.message or "").strip()
     if "lifecycle action" in message.lower():
-        return DroppedEvent("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
-    return GroupFacts(group=result.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
+        return DroppedEvent("ignored", f"an instance of group {launch.group} was abandoned: {message}", launch.instance)
+    return GroupFacts(group=launch.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
 
 
 def _instance_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
@@ -261,38 +265,40 @@ def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = HealthChange.model_validate(envelope.detail)
     if change.service != "EC2" or change.category != "scheduledChange":
         return DroppedEvent("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
-    affected = [entity for entity in change.entities if re.fullmatch(INSTANCE_ID, entity.instance)]
-    if not affected:
+    affected_instances = [entity for entity in change.entities if re.fullmatch(INSTANCE_ID, entity.instance)]
+    if not affected_instances:
         return DroppedEvent("ignored", f"{change.code or 'a scheduled change'} names no instance")
     if change.starts is None:
         return DroppedEvent("quarantined", "startTime: a scheduled change without its time")
-    return SeveralNodes(tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected))
+    return SeveralNodes(
+        tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected_instances)
+    )
 
 
 def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, received_at: float) -> NodeFacts:
-    closed = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    is_over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
     said_at = change.updated if change.updated is not None else received_at
-    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=closed)
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=is_over)
     return NodeFacts(instance=entity.instance, notices=(notice,))
 
 
 def _terminate_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    result = ScalingResult.model_validate(envelope.detail)
+    termination = ScalingResult.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored",
-        f"group {result.group} could not terminate an instance and will try again: {result.message}",
-        result.instance,
+        f"group {termination.group} could not terminate an instance and will try again: {termination.message}",
+        termination.instance,
     )
 
 
 def _identity_problem(envelope: Envelope, source: str, keys: Keys) -> DroppedEvent | None:
-    model = NodeReport if source == NODE_SOURCE else JobReport
-    report = model.model_validate(envelope.detail)
-    verdict = judge(report.identity, report.instance_id, report.private_ip, keys, envelope.account)
+    report_model = NodeReport if source == NODE_SOURCE else JobReport
+    report = report_model.model_validate(envelope.detail)
+    verification = judge(report.identity, report.instance_id, report.private_ip, keys, envelope.account)
     return (
         None
-        if verdict is Verification.GENUINE
-        else DroppedEvent("quarantined", f"the report is refused: {verdict.value}", report.instance_id)
+        if verification is Verification.GENUINE
+        else DroppedEvent("quarantined", f"the report is refused: {verification.value}", report.instance_id)
     )
 
 
@@ -300,14 +306,16 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     report = NodeReport.model_validate(envelope.detail)
     if reason := impossible_claim(report, envelope.time):
         return DroppedEvent("quarantined", reason, report.instance_id)
-    named = ClusterStatement(at=report.at, cluster=report.cluster)
+    cluster_statement = ClusterStatement(at=report.at, cluster=report.cluster)
     if report.outcome == "interrupted":
         deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS
-        kind = report.reason if report.reason in (RECOMMENDED, GROUP_ENDS) else "node"
-        return NodeFacts(instance=report.instance_id, named=named, notices=(Notice(kind=kind, deadline=deadline),))
+        notice_kind = report.reason if report.reason in (RECOMMENDED, GROUP_ENDS) else "node"
+        return NodeFacts(
+            instance=report.instance_id, named=cluster_statement, notices=(Notice(kind=notice_kind, deadline=deadline),)
+        )
     if report.outcome == "alive":
-        heard = SignOfLife(at=report.at, doing=report.reason.strip(), script=report.script)
-        return NodeFacts(instance=report.instance_id, named=named, heard=heard)
+        sign_of_life = SignOfLife(at=report.at, doing=report.reason.strip(), script=report.script)
+        return NodeFacts(instance=report.instance_id, named=cluster_statement, heard=sign_of_life)
     preparation = Preparation(
         attempt=report.attempt,
         at=report.at,
@@ -316,16 +324,16 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
         private_ip=report.private_ip,
         script=report.script,
     )
-    return NodeFacts(instance=report.instance_id, named=named, preparation=preparation)
+    return NodeFacts(instance=report.instance_id, named=cluster_statement, preparation=preparation)
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a job's report. Reports are ordered by the start of their job, so a report from the future would
-    outrank all other reports.
+    """The facts of a job's report. Only the report of the job that started last counts, so a report with a start in the
+    future is refused: it would hide all later reports.
     """
     report = JobReport.model_validate(envelope.detail)
-    latest = envelope.time + CLOCK_SECONDS
-    if report.started_at > latest or report.sequence > latest * 1000:
+    latest_possible_time = envelope.time + CLOCK_SECONDS
+    if report.started_at > latest_possible_time or report.sequence > latest_possible_time * 1000:
         return DroppedEvent(
             "quarantined", "started_at, sequence: the report is from the future; look at the coordinator's clock"
         )
@@ -343,14 +351,14 @@ _REFRESH_STATES = (
     "Rollback Failed",
 )
 
-_HANDLERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
+_PARSERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
     ("aws.tag", "Tag Change on Resource"): _tag_change,
     ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption("rebalance"),
     ("aws.health", "AWS Health Event"): _health,
-    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_INTERRUPTIONS), _capacity_interruption),
-    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_CHANGES), _capacity_change),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_INTERRUPTIONS), _capacity_interruption),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGES), _capacity_change),
     ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result("in_service"),
@@ -361,6 +369,6 @@ _HANDLERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation
         (("aws.autoscaling", f"EC2 Auto Scaling Instance Refresh {word}") for word in _REFRESH_STATES),
         _instance_refresh,
     ),
-    **dict.fromkeys(((NODE_SOURCE, kind) for kind in NODE_DETAIL_TYPES.values()), _node_report),
-    **dict.fromkeys(((COORDINATOR_SOURCE, kind) for kind in JOB_DETAIL_TYPES.values()), _job_report),
+    **dict.fromkeys(((NODE_SOURCE, detail_type) for detail_type in NODE_DETAIL_TYPES.values()), _node_report),
+    **dict.fromkeys(((COORDINATOR_SOURCE, detail_type) for detail_type in JOB_DETAIL_TYPES.values()), _job_report),
 }

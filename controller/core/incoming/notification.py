@@ -1,4 +1,4 @@
-"""The text that people receive about an alarm, from a message of SNS. Pure."""
+"""Make the text that people receive about an alarm from a message of SNS. Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from typing import Any
 from dyntrain.controller.contract.errors import Quarantined
 from dyntrain.controller.contract.webhook import Format
 
-VERSION = 1
+VERSION = 1  # of the format json
 MAX_TEXT_CHARACTERS = 3000  # characters of a message, before escaping; Slack cuts messages at 4000
 
 
 @dataclass(frozen=True)
 class Notification:
-    """A message for people. `id` is the same for each delivery of the message. `metric` is the counted metric
-    (`decisions.alarms`), or "" for a message that is no CloudWatch alarm.
+    """A message for people. `id` stays the same if the message is delivered again. `metric` is the alarm's metric
+    (`decisions.alarms`), or "" if the message is no CloudWatch alarm.
     """
 
-    id: str
-    stage: str
-    subject: str
-    text: str
-    metric: str = ""
-    region: str = ""
-    at: str = ""
+    id: str  # the message's id in SNS
+    stage: str  # name of the controller's stage
+    subject: str  # first line of the message
+    text: str  # the message itself
+    metric: str = ""  # the alarm's metric; "": no alarm
+    region: str = ""  # AWS region of the alarm
+    at: str = ""  # ISO 8601
 
 
 def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
-    """Parse one record of SNS's event for Lambda. Raises Quarantined.
+    """Parse one record of the event by which SNS invokes Lambda. Raises Quarantined for a record of another kind.
 
     https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
     """
     message = record.get("Sns")
     if not isinstance(message, Mapping) or not isinstance(message.get("MessageId"), str):
-        raise Quarantined("Sns.MessageId is missing: the event is no message of SNS")
-    text, at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
-    common_fields = {"id": message["MessageId"], "stage": stage, "at": at}
+        raise Quarantined(
+            "the notification cannot be read, because Sns.MessageId is missing: the event is no message of SNS"
+        )
+    text, sent_at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
+    common_fields = {"id": message["MessageId"], "stage": stage, "at": sent_at}
     try:
         alarm = json.loads(text)
     except ValueError:
@@ -47,10 +49,10 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
         return Notification(
             **common_fields, subject=_one_line(message.get("Subject") or "dyntrain"), text=text[:MAX_TEXT_CHARACTERS]
         )
-    trigger = alarm.get("Trigger")
-    metric = str(trigger.get("MetricName", "")) if isinstance(trigger, dict) else ""
+    alarm_trigger = alarm.get("Trigger")
+    metric = str(alarm_trigger.get("MetricName", "")) if isinstance(alarm_trigger, dict) else ""
     return Notification(
-        **{**common_fields, "at": str(alarm.get("StateChangeTime", at))},
+        **{**common_fields, "at": str(alarm.get("StateChangeTime", sent_at))},
         subject=_one_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
         text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:MAX_TEXT_CHARACTERS],
         metric=metric,
@@ -59,15 +61,15 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
 
 
 def payload_of(notification: Notification, message_format: Format) -> dict[str, Any]:
-    """The payload to post. The format `slack` has the single field that Slack's incoming webhooks and compatible
-    services accept.
+    """The JSON that is posted to the webhook. In the format `slack` the payload contains only the field `text`, which
+    Slack's incoming webhooks and compatible services accept.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """
     if message_format == "json":
         return {"version": VERSION, **asdict(notification)}
-    origin = " ".join(part for part in (notification.stage, notification.region) if part)
-    text = f"{notification.subject} ({origin})\n{notification.text}"
+    stage_and_region = " ".join(part for part in (notification.stage, notification.region) if part)
+    text = f"{notification.subject} ({stage_and_region})\n{notification.text}"
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 

@@ -1,7 +1,8 @@
-"""Tolerant models of event payloads: unknown fields are ignored, optional fields may be missing or null, and numbers
-may be text.
+"""Models of the payloads of events. The models ignore unknown fields, allow that optional fields are missing or null,
+and accept numbers as text.
 
-Each model names the page of its schema. The module `events` turns the models into facts.
+The docstring of each model contains the address of AWS's page about the payload. The module `events` turns the models
+into facts.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from dyntrain.controller.core.records.facts import InstanceState
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
-def _seconds(value: Any) -> Any:
-    """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch; a time without a zone is UTC."""
+def _parse_time(value: Any) -> Any:
+    """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch. A time without a time zone is taken as
+    UTC.
+    """
     if not isinstance(value, str):
         return value
-    time = parsedate_to_datetime(value) if value[-3:] == "GMT" else datetime.fromisoformat(value)
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    parsed_time = parsedate_to_datetime(value) if value[-3:] == "GMT" else datetime.fromisoformat(value)
+    return (parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)).timestamp()
 
 
 def _without_nulls(tags: Any) -> Any:
@@ -29,13 +32,13 @@ def _without_nulls(tags: Any) -> Any:
 
 
 def _instance_of_arn(value: Any) -> Any:
-    arn = isinstance(value, str) and value.startswith("arn:") and ":instance/" in value
-    return value.rpartition("/")[2] if arn else value
+    is_instance_arn = isinstance(value, str) and value.startswith("arn:") and ":instance/" in value
+    return value.rpartition("/")[2] if is_instance_arn else value
 
 
-YEAR_10000 = 253_402_300_800.0
+YEAR_10000 = 253_402_300_800.0  # seconds since the epoch
 # a later time cannot be formatted, and would never have passed
-Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]
+Time = Annotated[float, BeforeValidator(_parse_time), Field(ge=0, lt=YEAR_10000)]
 
 
 class Payload(BaseModel):
@@ -48,13 +51,14 @@ class Payload(BaseModel):
 
 
 class Envelope(Payload):
-    """The envelope of every event; `detail` is validated by the model of its type.
+    """The fields that every EventBridge event has. The content of `detail` is validated later, by the model for the
+    event's type.
 
     https://docs.aws.amazon.com/eventbridge/latest/ref/events-structure.html
     """
 
-    source: str
-    account: str = ""
+    source: str  # such as aws.ec2
+    account: str = ""  # AWS account id
     detail_type: str = Field(alias="detail-type")
     time: Time
     resources: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
@@ -68,11 +72,11 @@ class TagChange(Payload):
     https://docs.aws.amazon.com/tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html
     """
 
-    service: str
+    service: str  # such as ec2
     resource_type: str = Field(alias="resource-type")
     changed_tag_keys: list[str] = Field(alias="changed-tag-keys")
     tags: Annotated[dict[str, str], BeforeValidator(_without_nulls)]
-    version: float
+    version: float  # number of the tag change
     version_timestamp: Annotated[float | None, BeforeValidator(lambda value: value or None)] = Field(
         None, alias="version-timestamp", description="epoch milliseconds"
     )
@@ -89,28 +93,29 @@ class StateChange(Payload):
 
 
 class Interruption(Payload):
-    """A Spot interruption or rebalance recommendation.
+    """An event about a Spot interruption or a rebalance recommendation.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
     rebalance-recommendations.html there
     """
 
     instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
-    action: str | None = Field(None, alias="instance-action")
+    action: str | None = Field(None, alias="instance-action")  # what EC2 will do: stop, terminate or hibernate
 
 
 class CapacityInterruption(Interruption):
-    """An interruption of a capacity reservation. In this event `resources` is a string, not a list.
+    """A notice that AWS takes an instance because its capacity reservation is interrupted. In this event the field
+    `resources` is a string, not a list.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html
     """
 
-    ends: Time | None = Field(None, alias="instance-termination-time")
+    ends: Time | None = Field(None, alias="instance-termination-time")  # when EC2 takes the instance
 
 
 class CapacityChange(Payload):
     """A change of a capacity reservation or Capacity Block. The event about reclaimed interruptible capacity names the
-    source reservation instead (monitor-interruptible-cr.html).
+    source reservation in place of the interruptible reservation (monitor-interruptible-cr.html).
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
     """
@@ -121,41 +126,42 @@ class CapacityChange(Payload):
             "capacity-reservation-id", "capacity_reservation_id", "sourceCapacityReservationId"
         ),
     )
-    state: str | None = None
-    end: str | None = Field(None, alias="end-date")
+    state: str | None = None  # of the reservation
+    end: str | None = Field(None, alias="end-date")  # when the reservation ends
 
 
 class LifecycleAction(Payload):
-    """A lifecycle action that waits for completion. Test notifications lack most fields.
+    """A lifecycle action that waits for completion. Test notifications of Auto Scaling lack most of these fields.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
 
-    event: str | None = Field(None, alias="Event")
+    event: str | None = Field(None, alias="Event")  # set in test notifications
     transition: Literal["autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"] | None = Field(
         None, alias="LifecycleTransition"
     )
     instance: str = Field("", alias="EC2InstanceId")
     group: str = Field("", alias="AutoScalingGroupName")
     hook: str = Field("", alias="LifecycleHookName")
-    token: str = Field("", alias="LifecycleActionToken")
-    destination: str | None = Field(None, alias="Destination")
+    token: str = Field("", alias="LifecycleActionToken")  # identifies the lifecycle action
+    destination: str | None = Field(None, alias="Destination")  # where the instance goes, such as WarmPool
 
 
 class ScalingResult(Payload):
-    """A finished launch or termination. The instance id of a failed launch is empty.
+    """The result of a launch or termination by an Auto Scaling group. If a launch failed, the instance id is empty.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
 
     instance: str = Field("", alias="EC2InstanceId")
     group: str = Field(alias="AutoScalingGroupName")
-    destination: str | None = Field(None, alias="Destination")
-    message: str | None = Field(None, alias="StatusMessage")
+    destination: str | None = Field(None, alias="Destination")  # where the instance goes, such as WarmPool
+    message: str | None = Field(None, alias="StatusMessage")  # why the launch or termination failed
 
 
 class InstanceRefresh(Payload):
-    """An instance refresh of a group. The effects of the refresh are read from the group's members.
+    """An instance refresh of an Auto Scaling group. The controller sees the effects of the refresh in the group's
+    members.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html
     """
@@ -164,25 +170,25 @@ class InstanceRefresh(Payload):
 
 
 class HealthEntity(Payload):
-    """An entry of `affectedEntities`, identified by an instance id or an ARN. `status` is IMPAIRED, UNIMPAIRED,
-    UNKNOWN, PENDING or RESOLVED.
+    """An entry of `affectedEntities` in an AWS Health event, identified by an instance id or an ARN. `status` is
+    IMPAIRED, UNIMPAIRED, UNKNOWN, PENDING or RESOLVED.
     """
 
     instance: Annotated[str, BeforeValidator(_instance_of_arn)] = Field("", alias="entityValue")
-    status: str | None = None
+    status: str | None = None  # such as IMPAIRED or RESOLVED
 
 
 class HealthChange(Payload):
-    """An AWS Health event. `startTime` is the time when a scheduled change begins.
+    """An event of AWS Health. `startTime` is the time at which a scheduled change, such as maintenance, begins.
 
     https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html
     """
 
-    service: str
+    service: str  # such as EC2
     category: str = Field(alias="eventTypeCategory")
     code: str = Field("", alias="eventTypeCode")
-    arn: str = Field("", alias="eventArn")
-    starts: Time | None = Field(None, alias="startTime")
+    arn: str = Field("", alias="eventArn")  # of the event
+    starts: Time | None = Field(None, alias="startTime")  # when a scheduled change begins
     updated: Time | None = Field(None, alias="lastUpdatedTime")
-    status: str | None = Field(None, alias="statusCode")
-    entities: list[HealthEntity] = Field([], alias="affectedEntities")
+    status: str | None = Field(None, alias="statusCode")  # such as open or closed
+    entities: list[HealthEntity] = Field([], alias="affectedEntities")  # the affected instances

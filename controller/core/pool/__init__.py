@@ -1,9 +1,10 @@
-"""Arithmetic of idle reserved instances. Pure.
+"""The arithmetic by which pools lend idle reserved instances to clusters. Pure.
 
-A Reserved Instance is a discount, which is lost while no instance uses it. AWS applies reservations by zone, by
-instance type, or in units of instance size within a family. The reservations less all running instances give the spare
-instances of a pool's type.
+A Reserved Instance is a discount, which is lost while no instance uses it. AWS applies a reservation by zone, by
+instance type, or in units of instance size within an instance family. The number of spare instances for a pool is the
+number of reserved instances of its type minus the number of running instances that use the reservations.
 
-`controller.pool` reads the inputs, and sets desired capacities, or starts and tags the instances that the policy lists.
-Leases in the table keep two clusters from claiming one reservation. An incomplete read changes nothing.
+The package `controller.pool` reads the inputs from AWS. It then sets the desired capacities of groups, or starts and
+tags the instances that the policy lists. Claims with a lease, stored in the DynamoDB table, prevent two clusters from
+using the same reservation. If a read is incomplete, no pool is changed.
 """

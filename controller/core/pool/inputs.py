@@ -1,5 +1,5 @@
-"""Inputs of the reserved pool's arithmetic: reservations, running instances, pools and their claims. The audit trail
-and the command line show the inputs as JSON.
+"""The inputs from which the sizes of the reserved pools are computed: reservations, running instances, pools and their
+claims. The audit trail and the command line show these inputs as JSON.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LINUX = "Linux/UNIX"
-_NAMED_UNITS = {"nano": 0.25, "micro": 0.5, "small": 1.0, "medium": 2.0, "large": 4.0, "xlarge": 8.0}
-_METAL_UNITS = {  # the size `metal` counts as the family's largest virtual size
+LINUX = "Linux/UNIX"  # a platform, as AWS writes it
+_UNITS_BY_SIZE_NAME = {"nano": 0.25, "micro": 0.5, "small": 1.0, "medium": 2.0, "large": 4.0, "xlarge": 8.0}
+_METAL_UNITS_BY_FAMILY = {  # the size `metal` counts as the family's largest virtual size
     "a1": 32.0, "c5": 192.0, "c5d": 192.0, "c5n": 144.0, "c6a": 384.0, "c6g": 128.0, "c6gd": 128.0, "c6i": 256.0,
     "c6id": 256.0, "c6in": 256.0, "c7g": 128.0, "c7gd": 128.0, "g4dn": 192.0, "g5g": 128.0, "i3": 128.0, "i3en": 192.0,
     "i4i": 256.0, "m5": 192.0, "m5d": 192.0, "m5dn": 192.0, "m5n": 192.0, "m5zn": 96.0, "m6a": 384.0, "m6g": 128.0,
@@ -20,7 +20,7 @@ _METAL_UNITS = {  # the size `metal` counts as the family's largest virtual size
     "r6i": 256.0, "r6id": 256.0, "r6idn": 256.0, "r6in": 256.0, "r7g": 128.0, "r7gd": 128.0, "x2gd": 128.0,
     "x2idn": 256.0, "x2iedn": 256.0, "x2iezn": 96.0, "z1d": 96.0,
 }  # fmt: skip
-INFLEXIBLE = frozenset({"g4ad", "g4dn", "g5", "g5g", "inf1"})
+INFLEXIBLE = frozenset({"g4ad", "g4dn", "g5", "g5g", "inf1"})  # families whose reservations match only the exact type
 
 
 def family(instance_type: str) -> str:
@@ -28,21 +28,22 @@ def family(instance_type: str) -> str:
 
 
 def units(instance_type: str) -> float | None:
-    """Normalised units of an instance size; None for a size without units, which counts by its exact type only.
+    """The number of AWS's normalised units for the size of an instance type. Returns None for a size without units, so
+    that reservations match only the exact type.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/apply_ri.html
     """
-    name, _, size = instance_type.partition(".")
-    if size in _NAMED_UNITS:
-        return _NAMED_UNITS[size]
+    family_name, _, size = instance_type.partition(".")
+    if size in _UNITS_BY_SIZE_NAME:
+        return _UNITS_BY_SIZE_NAME[size]
     size_match = re.fullmatch(r"(?:metal-)?(\d+)xl(arge)?", size)
     if size_match and bool(size_match[2]) != size.startswith("metal-"):
         return 8.0 * int(size_match[1])
-    return _METAL_UNITS.get(name) if size == "metal" else None
+    return _METAL_UNITS_BY_FAMILY.get(family_name) if size == "metal" else None
 
 
 def platform_of(text: str) -> str:
-    """The platform's normalised name: `Linux/UNIX (Amazon VPC)` becomes `Linux/UNIX`."""
+    """The platform's name without the addition for VPCs: `Linux/UNIX (Amazon VPC)` becomes `Linux/UNIX`."""
     return text.removesuffix(" (Amazon VPC)").strip() or LINUX
 
 
@@ -51,131 +52,135 @@ class InventoryItem(BaseModel):
 
 
 class Reserved(InventoryItem):
-    """A purchase of Reserved Instances. With `zone` None, the purchase is regional. `end` is in seconds since the
-    epoch.
+    """A purchase of Reserved Instances. If `zone` is None, the purchase is for the region. `end` is in seconds since
+    the epoch.
     """
 
-    id: str
+    id: str  # of the purchase
     instance_type: str
     count: int = Field(ge=0)
-    zone: str | None = None
+    zone: str | None = None  # None: the whole region
     platform: str = LINUX
-    tenancy: str = "default"
-    state: str = "active"
-    end: float
+    tenancy: str = "default"  # default or dedicated
+    state: str = "active"  # such as active
+    end: float  # seconds since the epoch
 
 
 class Capacity(InventoryItem):
-    """An on-demand capacity reservation or a Capacity Block. With `targeted`, the reservation accepts only instances
-    that name it. With `end` None, the reservation lasts until it is cancelled.
+    """An on-demand capacity reservation or a Capacity Block. If `targeted` is true, only instances that name the
+    reservation run in it. If `end` is None, the reservation lasts until somebody cancels it.
     """
 
-    id: str
+    id: str  # of the reservation
     instance_type: str
     zone: str
-    total: int = Field(ge=0)
-    available: int = Field(ge=0)
+    total: int = Field(ge=0)  # slots for instances
+    available: int = Field(ge=0)  # slots without an instance
     platform: str = LINUX
-    tenancy: str = "default"
-    state: str = "active"
-    targeted: bool = False
-    block: bool = False
-    end: float | None = None
+    tenancy: str = "default"  # default or dedicated
+    state: str = "active"  # such as active
+    targeted: bool = False  # only for instances that name it
+    block: bool = False  # a Capacity Block
+    end: float | None = None  # None: until it is cancelled
 
     @model_validator(mode="after")
     def _available_within_total(self) -> Capacity:
         if self.available > self.total:
-            raise ValueError(f"{self.id}: available ({self.available}) is above total ({self.total})")
+            raise ValueError(
+                f"capacity reservation {self.id} has more available slots ({self.available}) than slots ({self.total})"
+            )
         return self
 
 
 class Usage(InventoryItem):
-    """A number of instances that are alike. `pool` is the cluster whose pool holds the instances; None: other
-    demand.
+    """A number of running or stopped instances with the same properties. `pool` is the cluster whose pool holds the
+    instances, or None if no pool holds them.
     """
 
     instance_type: str
     count: int = Field(1, ge=0)
     zone: str
     platform: str = LINUX
-    tenancy: str = "default"
-    state: str = "running"
+    tenancy: str = "default"  # default, dedicated or host
+    state: str = "running"  # of the instances in EC2
     lifecycle: Literal["on-demand", "spot", "scheduled", "capacity-block"] = "on-demand"
-    capacity_reservation: str | None = None
-    pool: str | None = None
+    capacity_reservation: str | None = None  # the reservation in which they run
+    pool: str | None = None  # the cluster whose pool holds them
 
     @property
     def running(self) -> bool:
-        """Whether the instances use up a reservation. Spot, stopped and terminating instances do not."""
+        """Whether the instances use up a reservation. Instances that are stopped, are being terminated or were bought
+        as Spot do not.
+        """
         return self.state in ("pending", "running") and self.lifecycle == "on-demand" and self.tenancy != "host"
 
 
 class Proposal(InventoryItem):
-    """A size that a cluster's pool should have had, and the time when this size was first read."""
+    """The size that one reading proposed for a cluster's pool, and the time of this reading."""
 
-    at: float
-    proposal: int
+    at: float  # time of the reading
+    proposal: int  # number of instances
 
 
 class Claim(InventoryItem):
-    """The reservations that a cluster has claimed, with or without launched instances. After `expires` other clusters
-    may use these reservations.
+    """The number and kind of reserved instances that a cluster has claimed, whether it has launched them or not. After
+    the time `expires`, other clusters may use these reservations.
     """
 
-    count: int = Field(ge=0)
+    count: int = Field(ge=0)  # number of instances
     instance_type: str
-    zone: str | None = None
+    zone: str | None = None  # None: any zone
     platform: str = LINUX
-    tenancy: str = "default"
-    capacity_reservations: tuple[str, ...] = ()
-    since: float
-    expires: float
-    readings: tuple[Proposal, ...] = ()
+    tenancy: str = "default"  # default or dedicated
+    capacity_reservations: tuple[str, ...] = ()  # ids of targeted reservations
+    since: float  # when the cluster first claimed them
+    expires: float  # when the claim ends unless renewed
+    readings: tuple[Proposal, ...] = ()  # the latest proposals
     held: tuple[str, ...] = Field((), description="listed instances that the pool has started and not given back")
     releasing: tuple[str, ...] = Field((), description="held instances that are being released")
 
 
 class Pool(InventoryItem):
-    """The state of a cluster's pool. `current` is the requested number of instances; `least` and `most` are the limits
-    of the group or list of instances.
+    """The state of a cluster's pool. `current` is the requested number of instances. The limits of the Auto Scaling
+    group or the list of instances are `least` and `most`.
 
-    `frozen` says why the size must not change now. With `growable` False the pool may only shrink. `opens` is the
-    cluster's next leave window, before which the pool does not shrink. `closed` says why the cluster cannot use any
-    instance.
+    `frozen` says why the size must not change now. If `growable` is False, the pool may only shrink. `opens` is the
+    time of the cluster's next leave window, before which the pool does not shrink. `closed` says why the cluster cannot
+    use any instance.
     """
 
     cluster: str
     instance_type: str
-    zone: str | None = None
+    zone: str | None = None  # None: any zone
     platform: str = LINUX
-    tenancy: str = "default"
-    capacity_reservations: tuple[str, ...] = ()
-    min: int = 0
-    max: int = 8
-    base: int = 0
-    headroom: int = 0
-    readings: int = 2
-    reading_seconds: float = 60.0
-    lease_seconds: float = 900.0
-    priority: int = 0
-    dry_run: bool = False
-    current: int = Field(0, ge=0)
-    least: int = Field(0, ge=0)
-    most: int | None = None
-    growable: bool = True
-    frozen: str = ""
-    opens: str = ""
-    closed: str = ""
+    tenancy: str = "default"  # default or dedicated
+    capacity_reservations: tuple[str, ...] = ()  # ids of targeted reservations
+    min: int = 0  # smallest size, by the policy
+    max: int = 8  # largest size, by the policy
+    base: int = 0  # instances wanted whether reserved or not
+    headroom: int = 0  # idle instances left for other users
+    readings: int = 2  # equal readings before a change
+    reading_seconds: float = 60.0  # closer readings count as one
+    lease_seconds: float = 900.0  # how long a claim lasts
+    priority: int = 0  # pools of higher priority come first
+    dry_run: bool = False  # only record the decisions
+    current: int = Field(0, ge=0)  # requested number of instances
+    least: int = Field(0, ge=0)  # smallest size of the group or list
+    most: int | None = None  # largest size of the group or list; None: no limit
+    growable: bool = True  # the pool may grow now
+    frozen: str = ""  # why the size must not change now
+    opens: str = ""  # when the next leave window opens
+    closed: str = ""  # why the cluster cannot use any instance
 
 
 class Inputs(InventoryItem):
-    """One reading of all inputs. `problem` says why the reading is incomplete; then nothing may be decided."""
+    """One reading of all inputs. If the reading is incomplete, `problem` says why, and no pool is changed."""
 
-    at: float
-    end_margin_seconds: float = Field(3600.0, ge=0)
-    reserved: tuple[Reserved, ...] = ()
-    capacity: tuple[Capacity, ...] = ()
-    usage: tuple[Usage, ...] = ()
-    pools: tuple[Pool, ...]
-    claims: dict[str, Claim] = {}
-    problem: str = ""
+    at: float  # time of the reading
+    end_margin_seconds: float = Field(3600.0, ge=0)  # an earlier end counts as gone
+    reserved: tuple[Reserved, ...] = ()  # purchases of Reserved Instances
+    capacity: tuple[Capacity, ...] = ()  # capacity reservations and Capacity Blocks
+    usage: tuple[Usage, ...] = ()  # instances in the account
+    pools: tuple[Pool, ...]  # of all clusters
+    claims: dict[str, Claim] = {}  # by cluster
+    problem: str = ""  # why the reading is incomplete

@@ -1,5 +1,5 @@
-"""Pools without an Auto Scaling group: which listed instances to start and tag, or to untag and stop, for a pool's
-target size.
+"""Pools without an Auto Scaling group: decide which of the instances that the policy lists are to be started and
+tagged, or untagged and stopped, so that the pool gets its target size.
 """
 
 from __future__ import annotations
@@ -13,80 +13,89 @@ from dyntrain.controller.core.pool.inputs import Claim
 
 @dataclass(frozen=True)
 class ListedInstance:
-    """A listed instance. `allowed`: the instance carries the pool's tag for this cluster and is of the pool's kind.
-    `left_job`: the job does not have the instance and will not get it.
+    """An instance that the policy lists. `allowed` says that it carries the pool's tag for this cluster and has the
+    properties of the pool's instances. `left_job` says that the job does not use the instance and will not get it.
     """
 
     instance: str
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
-    tagged: bool
-    allowed: bool
-    left_job: bool = True
+    tagged: bool  # carries the elastic tag
+    allowed: bool  # the pool may use the instance
+    left_job: bool = True  # the job does not use the instance
 
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """The steps for a pool of listed instances. `held` and `releasing` are stored before the steps. Each step is
-    repeated until its effect is visible.
+    """The steps for a pool of listed instances. The controller stores `held` and `releasing` before the steps, and
+    repeats each step until it sees its effect.
     """
 
-    held: tuple[str, ...]
-    releasing: tuple[str, ...]
-    start: tuple[str, ...] = ()
-    tag: tuple[str, ...] = ()
-    untag: tuple[str, ...] = ()
-    stop: tuple[str, ...] = ()
+    held: tuple[str, ...]  # ids of instances that the pool started
+    releasing: tuple[str, ...]  # held instances that are being released
+    start: tuple[str, ...] = ()  # instances to start
+    tag: tuple[str, ...] = ()  # instances that get the elastic tag
+    untag: tuple[str, ...] = ()  # instances that lose the elastic tag
+    stop: tuple[str, ...] = ()  # instances to stop
 
 
 def kept_count(claim: Claim | None) -> int:
-    """The number of listed instances that the pool holds and keeps."""
+    """The number of instances that the pool holds and is not releasing."""
     return len([instance for instance in claim.held if instance not in claim.releasing]) if claim is not None else 0
 
 
 def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
-    """The largest possible size of the pool: kept instances, stopped instances, and running instances that are being
-    released.
+    """The largest size that the pool can have: the instances that it holds, also those that still run while they are
+    being released, and the stopped instances that it may start.
     """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
-    available = [
+    available_instances = [
         candidate
         for candidate in listed
         if candidate.allowed and (_startable(candidate, held) or _reclaimable(candidate, releasing))
     ]
-    return kept_count(claim) + len(available)
+    return kept_count(claim) + len(available_instances)
 
 
 def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
-    """Plan the steps. The pool never touches an instance that somebody else started. The pool stops only instances that
-    it holds, after the job has released them. A held instance that is not listed or allowed any more is released.
+    """Plan the steps for the pool's instances. The pool changes no instance that somebody else started. The pool stops
+    an instance that it holds only after the job has released the instance. If the policy no longer lists or allows a
+    held instance, the pool releases the instance.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
-    held = [name for name in old_held if name in by_id and not _is_released(by_id[name], name in old_releasing)]
-    releasing = [name for name in held if name in old_releasing or not by_id[name].allowed]
-    kept = [name for name in held if name not in releasing]
-    for name in held:
-        reclaimed = name in old_releasing and by_id[name].allowed and _reclaimable(by_id[name], old_releasing)
-        if reclaimed and len(kept) < target:
-            releasing.remove(name)
-            kept.append(name)
+    new_held = [
+        instance
+        for instance in old_held
+        if instance in by_id and not _is_released(by_id[instance], instance in old_releasing)
+    ]
+    new_releasing = [instance for instance in new_held if instance in old_releasing or not by_id[instance].allowed]
+    kept_instances = [instance for instance in new_held if instance not in new_releasing]
+    for instance in new_held:
+        may_be_reclaimed = (
+            instance in old_releasing and by_id[instance].allowed and _reclaimable(by_id[instance], old_releasing)
+        )
+        if may_be_reclaimed and len(kept_instances) < target:
+            new_releasing.remove(instance)
+            kept_instances.append(instance)
     for candidate in listed:
-        if len(kept) < target and candidate.allowed and _startable(candidate, held):
-            held.append(candidate.instance)
-            kept.append(candidate.instance)
-    while len(kept) > max(target, 0):
-        releasing.append(kept.pop())
+        if len(kept_instances) < target and candidate.allowed and _startable(candidate, new_held):
+            new_held.append(candidate.instance)
+            kept_instances.append(candidate.instance)
+    while len(kept_instances) > max(target, 0):
+        new_releasing.append(kept_instances.pop())
     return InstancePlan(
-        held=tuple(held),
-        releasing=tuple(releasing),
-        start=tuple(name for name in kept if by_id[name].state == "stopped"),
-        tag=tuple(name for name in kept if not by_id[name].tagged),
-        untag=tuple(name for name in releasing if by_id[name].tagged),
+        held=tuple(new_held),
+        releasing=tuple(new_releasing),
+        start=tuple(instance for instance in kept_instances if by_id[instance].state == "stopped"),
+        tag=tuple(instance for instance in kept_instances if not by_id[instance].tagged),
+        untag=tuple(instance for instance in new_releasing if by_id[instance].tagged),
         stop=tuple(
-            name
-            for name in releasing
-            if not by_id[name].tagged and by_id[name].left_job and by_id[name].state in ("pending", "running")
+            instance
+            for instance in new_releasing
+            if not by_id[instance].tagged
+            and by_id[instance].left_job
+            and by_id[instance].state in ("pending", "running")
         ),
     )
 
@@ -100,7 +109,7 @@ def _reclaimable(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
 
 
 def _is_released(candidate: ListedInstance, releasing: bool) -> bool:
-    """Whether the instance was given back or terminated."""
+    """Whether the pool no longer holds the instance, because it was stopped after its release or terminated."""
     return candidate.state in ("shutting-down", "terminated") or (
         releasing and candidate.state == "stopped" and not candidate.tagged
     )

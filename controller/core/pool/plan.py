@@ -1,8 +1,10 @@
-"""How many reserved instances each cluster's pool should have: one decision on all pools, from one reading.
+"""Decide how many reserved instances each cluster's pool should have. One decision covers all pools and uses one
+reading.
 
-1. Entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of the remaining capacity.
-2. Growth: a pool grows only into capacity that no other pool holds or has claimed, whatever its entitlement.
-3. Hysteresis: a size is applied only after `readings` consecutive readings that asked for exactly this size.
+1. Entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max) instances. `spare` is
+   the number of idle reserved instances that pools of higher priority leave.
+2. Growth: whatever its entitlement, a pool grows only by reserved instances that no other pool holds or has claimed.
+3. Hysteresis: a pool gets a new size only after `readings` consecutive readings have asked for exactly this size.
 """
 
 from __future__ import annotations
@@ -52,18 +54,19 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """The decision on one pool. `spare` is the number of reserved instances that the pool may use. `entitled` is the
-    size within the limits. `proposal` also respects the instances that other pools still hold.
+    """The decision on one pool. `spare` is the number of idle reserved instances that the pool may use, and `entitled`
+    is the size that follows from it within the pool's limits. `proposal` also leaves other pools the instances that
+    they still hold.
     """
 
     pool: Pool
-    held: int
-    spare: int
-    entitled: int
-    proposal: int
-    target: int
+    held: int  # number of the pool's running instances
+    spare: int  # idle reserved instances that it may use
+    entitled: int  # size within its limits
+    proposal: int  # size for which this reading asks
+    target: int  # the new size
     reason: PoolReason
-    claim: Claim | None
+    claim: Claim | None  # the new claim, to be stored
 
     @property
     def sentence(self) -> str:
@@ -72,42 +75,44 @@ class PoolDecision:
         return self.pool.frozen or self.pool.closed or self.reason.sentence
 
     @property
-    def acts(self) -> bool:
+    def acts(self) -> bool:  # whether the decision changes the pool's size
         return self.target != self.pool.current and not self.pool.dry_run
 
 
 @dataclass(frozen=True)
 class Plan:
     """The decisions on all pools. `entries` are the lines of the arithmetic. The new `claims` are stored before any
-    action, and only over the version that was read.
+    action, and only if nobody has changed the claims since they were read.
     """
 
-    decisions: tuple[PoolDecision, ...]
-    claims: Mapping[str, Claim]
-    entries: tuple[Entry, ...]
+    decisions: tuple[PoolDecision, ...]  # one for each pool
+    claims: Mapping[str, Claim]  # by cluster
+    entries: tuple[Entry, ...]  # lines of the arithmetic, for people
 
 
 def plan_pools(inputs: Inputs) -> Plan:
-    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` the plan changes nothing."""
+    """Plan the sizes of all pools. Pure: the same inputs give the same plan. If `inputs.problem` is set, the plan
+    changes nothing.
+    """
     held_counts = {
         pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
         for pool in inputs.pools
     }
     if inputs.problem:
-        unchanged = tuple(
+        unchanged_decisions = tuple(
             _unchanged_decision(
                 pool, held_counts[pool.cluster], PoolReason.PARTIAL_READ, inputs.claims.get(pool.cluster)
             )
             for pool in inputs.pools
         )
-        return Plan(unchanged, inputs.claims, (Entry(f"not everything could be read: {inputs.problem}", 0),))
-    idle, entries = stock_of(inputs)
+        return Plan(unchanged_decisions, inputs.claims, (Entry(f"not everything could be read: {inputs.problem}", 0),))
+    idle_stock, entries = stock_of(inputs)
     live_claims = {cluster: claim for cluster, claim in inputs.claims.items() if claim.expires > inputs.at}
-    idle = _without_absent_pools(idle, inputs, live_claims)
+    idle_stock = _without_absent_pools(idle_stock, inputs, live_claims)
     for pool in inputs.pools:
-        idle, _ = _draw(idle, pool, _base_size(pool))
-    order = _by_priority(inputs.pools, live_claims)
-    entitled, spare = _entitlements(order, idle)
+        idle_stock, _ = _draw(idle_stock, pool, _base_size(pool))
+    pools_by_priority = _by_priority(inputs.pools, live_claims)
+    entitled_sizes, spare_counts = _entitlements(pools_by_priority, idle_stock)
     taken_sizes = {
         pool.cluster: max(
             held_counts[pool.cluster],
@@ -117,25 +122,42 @@ def plan_pools(inputs: Inputs) -> Plan:
         for pool in inputs.pools
     }
     decisions = []
-    for pool in order:
-        name = pool.cluster
-        growth_limit = _growth_limit(pool, order, idle, taken_sizes)
-        old_claim = inputs.claims.get(name)
+    for pool in pools_by_priority:
+        cluster_name = pool.cluster
+        growth_limit = _growth_limit(pool, pools_by_priority, idle_stock, taken_sizes)
+        old_claim = inputs.claims.get(cluster_name)
         proposal, target, reason, readings = _decide_pool(
-            pool, entitled[name], growth_limit, old_claim if name in live_claims else None, inputs.at
+            pool,
+            entitled_sizes[cluster_name],
+            growth_limit,
+            old_claim if cluster_name in live_claims else None,
+            inputs.at,
         )
         claim = _new_claim(
-            pool, held_counts[name] if pool.dry_run else max(target, held_counts[name]), old_claim, readings, inputs.at
+            pool,
+            held_counts[cluster_name] if pool.dry_run else max(target, held_counts[cluster_name]),
+            old_claim,
+            readings,
+            inputs.at,
         )
-        taken_sizes[name] = max(taken_sizes[name], 0 if pool.dry_run else target)
+        taken_sizes[cluster_name] = max(taken_sizes[cluster_name], 0 if pool.dry_run else target)
         decisions.append(
-            PoolDecision(pool, held_counts[name], spare[name], entitled[name], proposal, target, reason, claim)
+            PoolDecision(
+                pool,
+                held_counts[cluster_name],
+                spare_counts[cluster_name],
+                entitled_sizes[cluster_name],
+                proposal,
+                target,
+                reason,
+                claim,
+            )
         )
     kept_claims = {
-        name: claim
-        for name, claim in live_claims.items()
-        if name not in held_counts
-        or any(decision.pool.cluster == name and decision.claim is None for decision in decisions)
+        cluster_name: claim
+        for cluster_name, claim in live_claims.items()
+        if cluster_name not in held_counts
+        or any(decision.pool.cluster == cluster_name and decision.claim is None for decision in decisions)
     }
     return Plan(
         tuple(decisions),
@@ -156,28 +178,28 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
 
 
 def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
-    """The idle stock without the unlaunched claims of clusters whose pool is missing, because their policy cannot be
-    read now.
+    """The idle stock minus the instances that a cluster has claimed, but not launched, if the cluster's pool is missing
+    in the inputs because its policy cannot be read now.
     """
     own_clusters = {pool.cluster for pool in inputs.pools}
-    for name, claim in sorted(live_claims.items()):
-        if name not in own_clusters:
-            launched = sum(use.count for use in inputs.usage if use.pool == name and use.running)
-            idle, _ = _draw(idle, claim, claim.count - launched)
+    for cluster, claim in sorted(live_claims.items()):
+        if cluster not in own_clusters:
+            launched_count = sum(use.count for use in inputs.usage if use.pool == cluster and use.running)
+            idle, _ = _draw(idle, claim, claim.count - launched_count)
     return idle
 
 
 def _by_priority(pools: Sequence[Pool], live_claims: Mapping[str, Claim]) -> list[Pool]:
-    def rank(pool: Pool) -> tuple[bool, int, float, str]:
-        claim = live_claims.get(pool.cluster)
+    def sort_key(pool: Pool) -> tuple[bool, int, float, str]:
+        live_claim = live_claims.get(pool.cluster)
         return (
             pool.dry_run,
             -pool.priority,
-            claim.since if claim is not None and claim.count else float("inf"),
+            live_claim.since if live_claim is not None and live_claim.count else float("inf"),
             pool.cluster,
         )
 
-    return sorted(pools, key=rank)
+    return sorted(pools, key=sort_key)
 
 
 def _base_size(pool: Pool) -> int:
@@ -185,49 +207,49 @@ def _base_size(pool: Pool) -> int:
 
 
 def _within_limits(pool: Pool, count: int) -> int:
-    """The count within the limits of the policy and of the group or list of instances."""
+    """The size nearest to `count` that the policy and the group or the list of instances allow."""
     if pool.closed:
         return pool.least
     policy_size = max(pool.min, min(count, pool.max))
-    maximum = pool.most if pool.most is not None else policy_size
-    return max(pool.least, min(policy_size, maximum))
+    largest_size = pool.most if pool.most is not None else policy_size
+    return max(pool.least, min(policy_size, largest_size))
 
 
 def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], dict[str, int]]:
-    entitled, spare = {}, {}
+    entitled_sizes, spare_counts = {}, {}
     for pool in order:
-        _, spare[pool.cluster] = _draw(idle, pool, UNLIMITED)
-        entitled[pool.cluster] = _within_limits(pool, pool.base + spare[pool.cluster] - pool.headroom)
+        _, spare_counts[pool.cluster] = _draw(idle, pool, UNLIMITED)
+        entitled_sizes[pool.cluster] = _within_limits(pool, pool.base + spare_counts[pool.cluster] - pool.headroom)
         headroom = 0 if pool.closed else pool.headroom
-        idle, _ = _draw(idle, pool, max(entitled[pool.cluster] - _base_size(pool), 0) + headroom)
-    return entitled, spare
+        idle, _ = _draw(idle, pool, max(entitled_sizes[pool.cluster] - _base_size(pool), 0) + headroom)
+    return entitled_sizes, spare_counts
 
 
 def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
-    """The size to which the pool may grow while the other pools keep their held or claimed instances."""
+    """The size to which the pool may grow if all other pools keep the instances that they hold or have claimed."""
     for other_pool in order:
         if other_pool.cluster != pool.cluster:
             idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
-    _, available = _draw(idle, pool, UNLIMITED)
-    return _within_limits(pool, pool.base + available - pool.headroom)
+    _, available_count = _draw(idle, pool, UNLIMITED)
+    return _within_limits(pool, pool.base + available_count - pool.headroom)
 
 
 def _decide_pool(
     pool: Pool, entitled: int, growth_limit: int, live_claim: Claim | None, at: float
 ) -> tuple[int, int, PoolReason, tuple[Proposal, ...]]:
-    """The proposal, the target, the reason, and the readings to store."""
-    earlier = live_claim.readings if live_claim is not None else ()
+    """The proposed size, the new target size, the reason of the decision, and the readings that are to be stored."""
+    earlier_readings = live_claim.readings if live_claim is not None else ()
     if pool.frozen:
-        return pool.current, pool.current, PoolReason.FROZEN, earlier
+        return pool.current, pool.current, PoolReason.FROZEN, earlier_readings
     if pool.closed:  # at once, without waiting for a window, because no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
     proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, growth_limit))
-    floor = _within_limits(pool, 0)
-    if pool.current < floor:
-        return proposal, floor, PoolReason.RAISED_TO_MINIMUM, earlier
+    smallest_size = _within_limits(pool, 0)
+    if pool.current < smallest_size:
+        return proposal, smallest_size, PoolReason.RAISED_TO_MINIMUM, earlier_readings
     if proposal > pool.current and not pool.growable:
-        return pool.current, pool.current, PoolReason.COOLING_DOWN, earlier
-    readings = _with_reading(pool, proposal, earlier, at)
+        return pool.current, pool.current, PoolReason.COOLING_DOWN, earlier_readings
+    readings = _with_reading(pool, proposal, earlier_readings, at)
     target = _agreed_size(pool, readings)
     if target > pool.current:
         return proposal, target, PoolReason.GROWN, readings
@@ -241,9 +263,9 @@ def _decide_pool(
 
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """The readings with the present reading added. A reading too soon after the last reading replaces the last
-    proposal, but keeps the last time. So a burst of events neither counts as several readings nor delays the next
-    reading.
+    """The readings with the present reading added. If the last reading is less than `reading_seconds` old, the new
+    proposal replaces the last one at the same time. So many events in a short time neither count as several readings
+    nor delay the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))
@@ -251,12 +273,12 @@ def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at:
 
 
 def _agreed_size(pool: Pool, readings: tuple[Proposal, ...]) -> int:
-    proposals = [reading.proposal for reading in readings[-pool.readings :]]
-    return proposals[0] if len(proposals) == pool.readings and len(set(proposals)) == 1 else pool.current
+    proposed_sizes = [reading.proposal for reading in readings[-pool.readings :]]
+    return proposed_sizes[0] if len(proposed_sizes) == pool.readings and len(set(proposed_sizes)) == 1 else pool.current
 
 
 def _new_claim(pool: Pool, count: int, old_claim: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:
-    continued = old_claim is not None and old_claim.expires > at and old_claim.count > 0
+    continues_old_claim = old_claim is not None and old_claim.expires > at and old_claim.count > 0
     return Claim(
         count=count,
         instance_type=pool.instance_type,
@@ -264,7 +286,7 @@ def _new_claim(pool: Pool, count: int, old_claim: Claim | None, readings: tuple[
         platform=pool.platform,
         tenancy=pool.tenancy,
         capacity_reservations=pool.capacity_reservations,
-        since=old_claim.since if old_claim is not None and continued else at,
+        since=old_claim.since if old_claim is not None and continues_old_claim else at,
         expires=at + pool.lease_seconds,
         readings=readings,
         held=old_claim.held if old_claim is not None else (),

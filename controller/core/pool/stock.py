@@ -1,9 +1,10 @@
-"""The stock of idle reserved capacity, that is, supply less demand, and how pools draw on the stock.
+"""The stock of idle reserved capacity: the reserved instances minus the instances that use them. Pools take instances
+from this stock.
 
-An instance uses up the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else
-a regional Reserved Instance. AWS bills a capacity reservation like an instance, even when unused, and regional Reserved
-Instances discount it. So each slot of a capacity reservation counts as demand on regional Reserved Instances. An idle
-slot that a regional Reserved Instance pays for is one spare instance, not two.
+An instance uses the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else a
+regional Reserved Instance. AWS bills each slot of a capacity reservation like an instance, even if it is unused, and a
+regional Reserved Instance can discount this slot. So each slot counts as an instance that uses a regional Reserved
+Instance. An idle slot with such a discount is one spare instance, not two.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dyntrain.controller.core.pool.inputs import (
     units,
 )
 
-Key = tuple[str, ...]
+_KindKey = tuple[str, ...]  # zone, instance type, platform and tenancy
 
 
 class Kind(Protocol):
@@ -39,46 +40,61 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the arithmetic. `amount` is signed, in instances of the line's own type or in normalised units."""
+    """One line of the arithmetic that shows people how pools get their size. `amount` is a signed number of instances
+    of the type that the text names, or of normalised units.
+    """
 
-    text: str
-    amount: float
-    unit: str = "instances"
+    text: str  # for people
+    amount: float  # added to the stock, or subtracted
+    unit: str = "instances"  # of the amount
 
 
 @dataclass(frozen=True)
 class Stock:
-    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, and normalised units by
-    instance family.
+    """The idle reserved capacity: free slots by capacity reservation, zonal and regional Reserved Instances by kind,
+    and normalised units by instance family.
     """
 
-    slots: Mapping[str, int] = field(default_factory=dict)
-    kinds: Mapping[Key, int] = field(default_factory=dict)
-    units: Mapping[str, float] = field(default_factory=dict)
-    reservations: Mapping[str, Capacity] = field(default_factory=dict)
+    slots: Mapping[str, int] = field(default_factory=dict)  # free slots by reservation id
+    kinds: Mapping[_KindKey, int] = field(default_factory=dict)  # Reserved Instances by kind
+    units: Mapping[str, float] = field(default_factory=dict)  # normalised units by family
+    reservations: Mapping[str, Capacity] = field(default_factory=dict)  # by id
 
     def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], count: int) -> tuple[Stock, int]:
-        """Take up to `count` instances of a kind. With `zone` None, only capacity that is valid in any zone counts.
-        Returns the remaining stock and the number of instances taken.
+        """Take up to `count` instances of a kind from the stock. If `zone` is None, take only capacity that is valid in
+        every zone. Returns the remaining stock and the number of instances that were taken.
         """
-        slots, kinds, flexible, missing = dict(self.slots), dict(self.kinds), dict(self.units), max(count, 0)
-        for name in sorted(slots):
-            if _reservation_fits(self.reservations[name], kind, zone, targeted):
-                taken = min(missing, slots[name])
-                slots[name], missing = slots[name] - taken, missing - taken
+        free_slots, kind_counts, units_by_family, missing_count = (
+            dict(self.slots),
+            dict(self.kinds),
+            dict(self.units),
+            max(count, 0),
+        )
+        for reservation_id in sorted(free_slots):
+            if _reservation_fits(self.reservations[reservation_id], kind, zone, targeted):
+                taken_count = min(missing_count, free_slots[reservation_id])
+                free_slots[reservation_id], missing_count = (
+                    free_slots[reservation_id] - taken_count,
+                    missing_count - taken_count,
+                )
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken = min(missing, kinds.get(key, 0))
-            kinds[key], missing = kinds.get(key, 0) - taken, missing - taken
-        size = flexible_units(kind)
-        if size is not None and missing:
-            name = family(kind.instance_type)
-            taken = min(missing, int(flexible.get(name, 0.0) // size))
-            flexible[name], missing = flexible.get(name, 0.0) - taken * size, missing - taken
-        return replace(self, slots=slots, kinds=kinds, units=flexible), max(count, 0) - missing
+            taken_count = min(missing_count, kind_counts.get(key, 0))
+            kind_counts[key], missing_count = kind_counts.get(key, 0) - taken_count, missing_count - taken_count
+        units_per_instance = flexible_units(kind)
+        if units_per_instance is not None and missing_count:
+            family_name = family(kind.instance_type)
+            taken_count = min(missing_count, int(units_by_family.get(family_name, 0.0) // units_per_instance))
+            units_by_family[family_name], missing_count = (
+                units_by_family.get(family_name, 0.0) - taken_count * units_per_instance,
+                missing_count - taken_count,
+            )
+        return replace(self, slots=free_slots, kinds=kind_counts, units=units_by_family), max(count, 0) - missing_count
 
 
 def flexible_units(kind: Kind) -> float | None:
-    """Normalised units of the kind; None: regional reservations match the kind by its exact type."""
+    """The number of normalised units of one instance of this kind. Returns None if regional reservations match only the
+    exact instance type.
+    """
     flexible = (
         platform_of(kind.platform) == LINUX
         and kind.tenancy == "default"
@@ -88,106 +104,116 @@ def flexible_units(kind: Kind) -> float | None:
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
-    """The idle capacity for the pools, and the lines of its arithmetic. Zonal reservations are used first, then
-    regional ones by type, then regional ones in units.
+    """The idle capacity for the pools, and the lines of its arithmetic. Running instances use zonal reservations first,
+    then regional reservations of the exact type, then regional reservations in normalised units.
     """
-    entries: list[Entry] = []
-    earliest_end = inputs.at + inputs.end_margin_seconds
+    lines_of_arithmetic: list[Entry] = []
+    earliest_valid_end = inputs.at + inputs.end_margin_seconds
     reservations = {
-        entry.id: entry
-        for entry in inputs.capacity
-        if entry.state == "active" and (entry.end is None or entry.end > earliest_end)
+        reservation.id: reservation
+        for reservation in inputs.capacity
+        if reservation.state == "active" and (reservation.end is None or reservation.end > earliest_valid_end)
     }
-    own_clusters = {cluster.cluster for cluster in inputs.pools}
-    slots = _free_slots(inputs, reservations, own_clusters, entries)
-    kinds, flexible = _reserved_stock(inputs, earliest_end, entries)
-    _subtract_demand(inputs, reservations, own_clusters, kinds, flexible, entries)
-    available_kinds = {key: max(count, 0) for key, count in kinds.items()}
+    own_clusters = {pool.cluster for pool in inputs.pools}
+    slots = _free_slots(inputs, reservations, own_clusters, lines_of_arithmetic)
+    kind_counts, units_by_family = _reserved_stock(inputs, earliest_valid_end, lines_of_arithmetic)
+    _subtract_demand(inputs, reservations, own_clusters, kind_counts, units_by_family, lines_of_arithmetic)
+    available_kinds = {key: max(count, 0) for key, count in kind_counts.items()}
     return Stock(
-        slots, available_kinds, {name: max(count, 0.0) for name, count in flexible.items()}, reservations
-    ), tuple(entries)
+        slots, available_kinds, {name: max(count, 0.0) for name, count in units_by_family.items()}, reservations
+    ), tuple(lines_of_arithmetic)
 
 
 def _free_slots(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
 ) -> dict[str, int]:
-    """The free slots of each capacity reservation. The pools' own instances inside a reservation count as free."""
-    slots = {}
-    for name, entry in sorted(reservations.items()):
-        inside = sum(
+    """The number of free slots of each capacity reservation. A slot with an instance of one of the pools also counts as
+    free.
+    """
+    slot_counts = {}
+    for reservation_id, reservation in sorted(reservations.items()):
+        own_count = sum(
             use.count
             for use in inputs.usage
-            if use.pool in own_clusters and use.capacity_reservation == name and use.running
+            if use.pool in own_clusters and use.capacity_reservation == reservation_id and use.running
         )
-        slots[name] = min(entry.available + inside, entry.total)
+        slot_counts[reservation_id] = min(reservation.available + own_count, reservation.total)
         entries.append(
             Entry(
-                f"capacity reservation {name} of {entry.instance_type} in {entry.zone}, idle or the pool's", slots[name]
+                f"capacity reservation {reservation_id} of {reservation.instance_type} in {reservation.zone}, "
+                "idle or the pool's",
+                slot_counts[reservation_id],
             )
         )
-    return slots
+    return slot_counts
 
 
 def _reserved_stock(
     inputs: Inputs, earliest_end: float, entries: list[Entry]
-) -> tuple[dict[Key, int], dict[str, float]]:
-    kinds: dict[Key, int] = {}
-    flexible: dict[str, float] = {}
+) -> tuple[dict[_KindKey, int], dict[str, float]]:
+    kind_counts: dict[_KindKey, int] = {}
+    units_by_family: dict[str, float] = {}
     for purchase in sorted(inputs.reserved, key=lambda line: line.id):
         if purchase.state != "active" or purchase.end <= earliest_end:
             entries.append(
                 Entry(f"{purchase.count} {purchase.instance_type} ({purchase.id}) are not active or end too soon", 0)
             )
             continue
-        size = flexible_units(purchase) if purchase.zone is None else None
-        if size is not None:
-            name = family(purchase.instance_type)
-            flexible[name] = flexible.get(name, 0.0) + purchase.count * size
+        units_per_instance = flexible_units(purchase) if purchase.zone is None else None
+        if units_per_instance is not None:
+            family_name = family(purchase.instance_type)
+            units_by_family[family_name] = units_by_family.get(family_name, 0.0) + purchase.count * units_per_instance
             entries.append(
                 Entry(
                     f"{purchase.count} {purchase.instance_type} reserved in the region, any size ({purchase.id})",
-                    purchase.count * size,
+                    purchase.count * units_per_instance,
                     "units",
                 )
             )
         else:
-            kinds[_key(purchase, purchase.zone)] = kinds.get(_key(purchase, purchase.zone), 0) + purchase.count
+            kind_counts[_key(purchase, purchase.zone)] = (
+                kind_counts.get(_key(purchase, purchase.zone), 0) + purchase.count
+            )
             entries.append(
                 Entry(
                     f"{purchase.count} {purchase.instance_type} reserved in {_scope_text(purchase)} ({purchase.id})",
                     purchase.count,
                 )
             )
-    return kinds, flexible
+    return kind_counts, units_by_family
 
 
 def _subtract_demand(
     inputs: Inputs,
     reservations: Mapping[str, Capacity],
     own_clusters: set[str],
-    kinds: dict[Key, int],
-    flexible: dict[str, float],
+    kind_counts: dict[_KindKey, int],
+    units_by_family: dict[str, float],
     entries: list[Entry],
 ) -> None:
     for kind, zone, count, text in _demand_lines(inputs, reservations, own_clusters):
-        uncovered = count
+        uncovered_count = count
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken = min(uncovered, max(kinds.get(key, 0), 0))
-            if taken:
-                kinds[key], uncovered = kinds[key] - taken, uncovered - taken
-                entries.append(Entry(f"{text}: reserved in {key[0] or 'the region'} by type", -taken))
-        size, name = flexible_units(kind), family(kind.instance_type)
-        if size is not None and uncovered and name in flexible:
-            taken_units = min(uncovered * size, flexible[name])
-            flexible[name] -= taken_units
-            entries.append(Entry(f"{text}: {uncovered} against the region's {name} of any size", -taken_units, "units"))
+            taken_count = min(uncovered_count, max(kind_counts.get(key, 0), 0))
+            if taken_count:
+                kind_counts[key], uncovered_count = kind_counts[key] - taken_count, uncovered_count - taken_count
+                entries.append(Entry(f"{text}: reserved in {key[0] or 'the region'} by type", -taken_count))
+        units_per_instance, family_name = flexible_units(kind), family(kind.instance_type)
+        if units_per_instance is not None and uncovered_count and family_name in units_by_family:
+            taken_units = min(uncovered_count * units_per_instance, units_by_family[family_name])
+            units_by_family[family_name] -= taken_units
+            entries.append(
+                Entry(
+                    f"{text}: {uncovered_count} against the region's {family_name} of any size", -taken_units, "units"
+                )
+            )
 
 
 def _demand_lines(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str]
 ) -> Iterator[tuple[Kind, str | None, int, str]]:
-    """The kind, zone, count and label of each demand. With zone None, zonal reservations do not apply. The smallest
-    sizes come first, as AWS applies reservations.
+    """The kind, zone, count and text of each group of instances or slots that uses reservations. If the zone is None,
+    they use no zonal reservation. The smallest sizes come first, because AWS applies reservations in this order.
     """
     other_usage = [
         use
@@ -203,20 +229,27 @@ def _demand_lines(
             line.capacity_reservation or "",
         ),
     ):
-        inside_unknown = use.capacity_reservation is not None
-        yield use, None if inside_unknown else use.zone, use.count, f"{use.count} {use.instance_type} run in {use.zone}"
-    for name, entry in sorted(reservations.items(), key=lambda item: (units(item[1].instance_type) or 0.0, item[0])):
-        if not entry.block and entry.total:
-            yield entry, None, entry.total, f"{entry.total} slots of {name}, used or not"
+        runs_in_reservation = use.capacity_reservation is not None
+        yield (
+            use,
+            None if runs_in_reservation else use.zone,
+            use.count,
+            f"{use.count} {use.instance_type} run in {use.zone}",
+        )
+    for reservation_id, reservation in sorted(
+        reservations.items(), key=lambda item: (units(item[1].instance_type) or 0.0, item[0])
+    ):
+        if not reservation.block and reservation.total:
+            yield reservation, None, reservation.total, f"{reservation.total} slots of {reservation_id}, used or not"
 
 
-def _reservation_fits(entry: Capacity, kind: Kind, zone: str | None, targeted: tuple[str, ...]) -> bool:
-    if (entry.targeted or entry.block) and entry.id not in targeted:
+def _reservation_fits(reservation: Capacity, kind: Kind, zone: str | None, targeted: tuple[str, ...]) -> bool:
+    if (reservation.targeted or reservation.block) and reservation.id not in targeted:
         return False
-    return entry.zone == zone and _key(entry, None) == _key(kind, None)
+    return reservation.zone == zone and _key(reservation, None) == _key(kind, None)
 
 
-def _key(kind: Kind, zone: str | None) -> Key:
+def _key(kind: Kind, zone: str | None) -> _KindKey:
     return (zone or "", kind.instance_type, platform_of(kind.platform), kind.tenancy)
 
 

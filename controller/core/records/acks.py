@@ -1,7 +1,8 @@
-"""The acknowledgements of a node: the controller's record of its own actions and announcements.
+"""The acknowledgements of a node: the controller's record of its own actions on the node and of its announcements.
 
-Each kind is a field with its own join, that is, a merge that ignores order and repetition. `actions.acknowledgement`
-records the effects of actions. The loop `converge` records announcements, and the resync records notes about reads.
+Each kind of acknowledgement is a field of `Acks` and is merged separately, so that neither order nor repetition
+matters. The function `actions.acknowledgement` makes the records of actions. The loop `converge` records announcements,
+and the loop `resync` records failed and doubtful reads.
 """
 
 from __future__ import annotations
@@ -17,82 +18,86 @@ Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # after `refused` t
 
 
 class Effect(Fact):
-    """An action that took effect, as seen at `at`."""
+    """The record that an action took effect, with the time `at` when the controller saw the effect."""
 
     at: float
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at,)
 
 
 class Announcement(Fact):
-    """A value that was written or announced at `at`."""
+    """The record that the controller wrote or announced `value` at the time `at`."""
 
     at: float
-    value: str
+    value: str  # the text that was written or announced
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.value)
 
 
 class Termination(Fact):
-    """A termination that was ordered at `at`. `lowered`: the order also lowered the size of the `group`."""
+    """The record that the controller terminated the instance at the time `at`. `lowered` says whether the controller
+    also lowered the desired capacity of the Auto Scaling group `group`.
+    """
 
     at: float
-    group: str = ""
-    lowered: bool = False
+    group: str = ""  # the Auto Scaling group; "": none
+    lowered: bool = False  # also lowered the group's desired capacity
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.group, self.lowered)
 
 
 class LifecycleResult(Fact):
-    """The result of a lifecycle action that was completed, is stale, or gets no more heartbeats."""
+    """The result of a lifecycle action that was completed, no longer exists, or accepts no more heartbeats."""
 
     at: float
-    result: Answer
+    result: Answer  # how the lifecycle action ended
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.result)
 
 
 class MissedReads(Fact):
-    """How many consecutive describe calls, the last at `at`, did not show the instance."""
+    """The number of consecutive describe calls that did not show the instance, and the time `at` of the last of these
+    calls.
+    """
 
-    at: float
-    times: int
+    at: float  # time of the last of the calls
+    times: int  # number of consecutive calls
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.times)
 
 
 class Doubt(Fact):
-    """Whether a read that began at `at` missed the node together with most other nodes, which makes the read
-    doubtful.
+    """Whether a read that began at the time `at` is doubtful, because it would remove this node together with most
+    members of the cluster.
     """
 
-    at: float
-    lost: bool
+    at: float  # when the read began
+    lost: bool  # the read would remove the node
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.lost)
 
 
 class Acks(Fact):
-    """All acknowledgements of a node. Every field starts empty, and joining with an empty field changes nothing."""
+    """All acknowledgements of a node. Every field is empty at first, and merging an empty field changes nothing."""
 
     status: Announcement | None = Field(None, description="the last announced status and reason (`Standing.line`)")
     mirror: Announcement | None = Field(None, description="the status that was written into the tag")
-    terminate: Termination | None = None
+    terminate: Termination | None = None  # when the controller terminated the node
     refused: Announcement | None = Field(None, description="why AWS refused to stop or terminate the node")
-    unseen: MissedReads | None = None
-    doubt: Doubt | None = None
+    unseen: MissedReads | None = None  # describe calls that did not show the node
+    doubt: Doubt | None = None  # whether the last read is doubtful
     joined: dict[str, Effect] = Field({}, description="when the coordinator reported the node in the job, by cluster")
     stamps: dict[str, Effect] = Field({}, description="when the ownership tag was set, by cluster")
     answers: dict[str, LifecycleResult] = Field({}, description="results of lifecycle actions, by hook key")

@@ -1,8 +1,8 @@
-"""Facts about a node: a record whose fields are merged separately.
+"""The facts about a node: one record, whose fields are merged separately.
 
 Merging is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
-Values from events and from reads are separate fields (`*_event`, `*_read`). `views/arbitration.py` decides which of the
-two counts at a given time. Times are seconds since the epoch.
+Values from events and from reads are separate fields (`*_event`, `*_read`). `views/arbitration.py` decides whether the
+event or the read counts. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
 InstanceState = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
-Phase = Literal["warm", "launching", "in_service", "terminating", "left"]
+Phase = Literal["warm", "launching", "in_service", "terminating", "left"]  # of an instance in its Auto Scaling group
 Transition = Literal["launch", "terminate"]
 Market = Literal[
     "on-demand", "spot", "reserved", "capacity-block"
@@ -27,24 +27,24 @@ _PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", 
 
 
 class ClusterStatement(Fact):
-    """A statement, at the time `at`, that the node belongs to `cluster`."""
+    """An observation at the time `at` that the node belongs to `cluster`."""
 
-    at: float
+    at: float  # seconds since the epoch
     cluster: str
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.cluster)
 
 
 class BaseTag(Fact):
-    """An observation of the base tag on the node, with the tag's value."""
+    """An observation that the node carries the tag `dyntrain:base`, with the tag's value."""
 
     at: float
     value: str
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.value)
 
 
@@ -54,25 +54,25 @@ def base_tag(tags: Mapping[str, str], at: float) -> BaseTag | None:
 
 
 class TagsEvent(Fact):
-    """The tags of the instance after the tag change with the number `version`."""
+    """The tags of the instance after a tag change, to which EventBridge gave the number `version`."""
 
-    version: float
+    version: float  # the number of the tag change
     at: float
     tags: dict[str, str]
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.version, self.at, sorted(self.tags.items()))
 
 
 class TagsRead(Fact):
     """The tags of the instance, as returned by a describe call that began at `started`."""
 
-    started: float
+    started: float  # when the describe call began
     tags: dict[str, str]
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.started, sorted(self.tags.items()))
 
 
@@ -81,7 +81,7 @@ class StateEvent(Fact):
     state: InstanceState
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         # event times are whole seconds; within a second, the order of EC2's life cycle decides
         return (
             self.at,
@@ -90,136 +90,136 @@ class StateEvent(Fact):
 
 
 class StateRead(Fact):
-    started: float
+    started: float  # when the describe call began
     state: InstanceState
-    launched_at: float | None = None
-    private_ip: str | None = None
+    launched_at: float | None = None  # seconds since the epoch
+    private_ip: str | None = None  # the instance's private address
 
     @property
-    def order(self) -> tuple[Any, ...]:
-        launched, address = self.launched_at, self.private_ip
+    def sort_key(self) -> tuple[Any, ...]:
+        launched_at, private_ip = self.launched_at, self.private_ip
         return (
             self.started,
             _STATES.index(self.state),
-            launched is not None,
-            launched or 0.0,
-            address is not None,
-            address or "",
+            launched_at is not None,
+            launched_at or 0.0,
+            private_ip is not None,
+            private_ip or "",
         )
 
 
 class Machine(Fact):
-    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the visible purchase
-    option. Discounts by Reserved Instances or Savings Plans are invisible.
+    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the purchase option that
+    EC2 shows, which does not include discounts by Reserved Instances or Savings Plans.
     """
 
-    started: float
-    type: str
-    market: Market = "on-demand"
+    started: float  # when the describe call began
+    type: str  # the EC2 instance type
+    market: Market = "on-demand"  # the purchase option
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.started, self.type, self.market)
 
 
 class GroupEvent(Fact):
-    """The instance's Auto Scaling group and its phase there, from an event."""
+    """The instance's Auto Scaling group and the instance's phase in this group, from an event."""
 
     at: float
     group: str
     phase: Phase
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, _PHASES.index(self.phase), self.group)
 
 
 class GroupRead(Fact):
-    """The instance's group and phase, from a describe call. `group` None: the instance is in none of the registered
-    groups.
+    """The instance's Auto Scaling group and the instance's phase in this group, from a describe call that began at
+    `started`. `group` is None if the instance is in no group of a cluster.
     """
 
-    started: float
+    started: float  # when the describe call began
     group: str | None
     phase: Phase | None
-    protected: bool | None = None
+    protected: bool | None = None  # from scale-in; None: unknown
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.started, self.group is not None, self.group or "", self.phase or "", str(self.protected))
 
 
 class Hook(Fact):
-    """A lifecycle action that waits for completion. `token` None: the action was found by a read, and is completed by
-    its instance id.
+    """A lifecycle action that waits for completion. If a read found the action, `token` is None, and the action is
+    completed by its instance id.
     """
 
     at: float
     group: str
-    hook: str
-    transition: Transition
-    token: str | None
-    warm: bool = False
+    hook: str  # the lifecycle hook's name
+    transition: Transition  # what the lifecycle action delays
+    token: str | None  # None: found by a read
+    warm: bool = False  # the instance goes to a warm pool
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.group, self.hook, self.transition, self.token is not None, self.token or "", self.warm)
 
 
 class Preparation(Fact):
     """The node's latest report about its preparation.
 
-    Within an hour, a report of a later attempt overrides all reports of earlier attempts, whatever the node's clock
-    did. A report of a later hour overrides all earlier reports, so that a wrong attempt number does not count for ever.
+    Within an hour, the report of the highest attempt counts, whatever the node's clock did. A report of a later hour
+    always counts more than earlier reports, so that a wrong attempt number does not stay for ever.
     """
 
-    attempt: int
+    attempt: int  # number of the node's attempt to prepare
     at: float
-    outcome: Literal["prepared", "prepare_failed", "worker_failed"]
-    reason: str = ""
+    outcome: Literal["prepared", "prepare_failed", "worker_failed"]  # how the attempt ended
+    reason: str = ""  # why the attempt failed
     private_ip: str = ""
-    script: str = ""
+    script: str = ""  # SHA-256 of prepare-data
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
 
 
 class SignOfLife(Fact):
-    """A sign of life of the node. `doing` is the node's activity, and `script` is the digest of the prepare-data that
-    the node sees.
+    """A report that the node is alive. `doing` is the node's activity, and `script` is the digest of the script
+    prepare-data that the node sees.
     """
 
     at: float
-    doing: str = ""
-    script: str = ""
+    doing: str = ""  # the node's present activity
+    script: str = ""  # SHA-256 of prepare-data
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.doing, self.script)
 
 
 class Notice(Fact):
-    """A notice that the machine will be taken at `deadline`. Only the latest of the notices with one `ref` counts.
-    `closed` cancels the notices with this `ref`.
+    """A notice that AWS will take the machine at the time `deadline`. Of several notices with the same `ref` only the
+    latest counts. `closed` cancels the notices with the same `ref`.
     """
 
-    kind: str
-    deadline: float
-    ref: str = ""
-    said_at: float = 0.0
-    closed: bool = False
+    kind: str  # such as spot or health
+    deadline: float  # when AWS takes the machine
+    ref: str = ""  # identifies a scheduled change; "": none
+    said_at: float = 0.0  # when the notice was given
+    closed: bool = False  # the notice is cancelled
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.deadline, self.kind, self.ref, self.said_at, self.closed)
 
 
 class NodeFacts(Fact):
-    """All facts about one instance. Every field starts empty, and joining with an empty field changes nothing."""
+    """All facts about one instance. Every field is empty at first, and merging an empty field changes nothing."""
 
     instance: str
-    named: ClusterStatement | None = None
+    named: ClusterStatement | None = None  # the cluster to which the node belongs
     template: ClusterStatement | None = Field(
         None, description="the cluster whose launch template launched the instance, which no tag can change"
     )
@@ -229,25 +229,25 @@ class NodeFacts(Fact):
     wished: ClusterStatement | None = Field(
         None, description="the cluster whose elastic tag was last seen on the instance, even if removed since"
     )
-    tags_event: TagsEvent | None = None
-    tags_read: TagsRead | None = None
-    state_event: StateEvent | None = None
-    state_read: StateRead | None = None
-    machine: Machine | None = None
-    terminated: bool = False
-    started_at: float = 0.0
-    group_event: GroupEvent | None = None
-    group_read: GroupRead | None = None
-    hooks: dict[str, Hook] = Field({})
-    preparation: Preparation | None = None
-    heard: SignOfLife | None = None
-    notices: tuple[Notice, ...] = ()
+    tags_event: TagsEvent | None = None  # tags, from the last event
+    tags_read: TagsRead | None = None  # tags, from the last read
+    state_event: StateEvent | None = None  # EC2 state, from the last event
+    state_read: StateRead | None = None  # EC2 state, from the last read
+    machine: Machine | None = None  # how EC2 bills the instance
+    terminated: bool = False  # final
+    started_at: float = 0.0  # the machine's last start, as events show it
+    group_event: GroupEvent | None = None  # group, from the last event
+    group_read: GroupRead | None = None  # group, from the last read
+    hooks: dict[str, Hook] = Field({})  # waiting lifecycle actions, by their key
+    preparation: Preparation | None = None  # the last report about it
+    heard: SignOfLife | None = None  # the last sign of life
+    notices: tuple[Notice, ...] = ()  # that AWS will take the instance
     acks: Acks = Field(default_factory=lambda: NO_ACKS)  # pydantic would copy a plain default for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
-        """The merged facts. Raises ValueError for two different instances."""
+        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different instances."""
         if self.instance != other.instance:
-            raise ValueError(f"facts of {self.instance} and {other.instance} do not merge")
+            raise ValueError(f"facts of different instances cannot be merged: {self.instance} and {other.instance}")
         return NodeFacts.model_construct(
             instance=self.instance,
             named=latest(self.named, other.named),
@@ -271,9 +271,11 @@ class NodeFacts(Fact):
         )
 
     def supersedes(self, update: NodeFacts) -> bool:
-        """Whether some value in `update` is older than the value here, rather than a repetition."""
-        pairs = ((getattr(self, name), getattr(update, name)) for name in _REGISTERS)
-        return any(new_value is not None and new_value != known_value for known_value, new_value in pairs)
+        """Whether `update` contains a value that is older than the value in these facts, and not only a repetition of
+        it.
+        """
+        value_pairs = ((getattr(self, register), getattr(update, register)) for register in _REGISTERS)
+        return any(new_value is not None and new_value != old_value for old_value, new_value in value_pairs)
 
 
 _REGISTERS = (
@@ -289,12 +291,13 @@ _REGISTERS = (
 
 
 def join_all(first: NodeFacts, others: Iterable[NodeFacts]) -> NodeFacts:
+    joined_facts = first
     for facts in others:
-        first = first.join(facts)
-    return first
+        joined_facts = joined_facts.join(facts)
+    return joined_facts
 
 
 def _joined_notices(first: tuple[Notice, ...], second: tuple[Notice, ...]) -> tuple[Notice, ...]:
     if not second:
         return first
-    return tuple(sorted({*first, *second}, key=lambda notice: notice.order))
+    return tuple(sorted({*first, *second}, key=lambda notice: notice.sort_key))

@@ -1,4 +1,6 @@
-"""Facts about an Auto Scaling group: its cluster, its failed launches, and the response to them."""
+"""The facts about an Auto Scaling group: its cluster, its failed launches, and the controller's response to failed
+launches.
+"""
 
 from __future__ import annotations
 
@@ -11,82 +13,83 @@ from dyntrain.controller.core.records.registers import Fact, latest
 
 @dataclass(frozen=True)
 class GroupSize:
-    """A group's limits and size, as just read. `running` is the number of members that are not being terminated.
-    `base`: the group's tags say that it launches base nodes. `launches` False: somebody has suspended the launches.
+    """The limits and the size of an Auto Scaling group, as just read. `running` is the number of members that are not
+    being terminated. `base` says that the group's tags mark its instances as base nodes. `launches` is False while
+    somebody has suspended the group's launches.
     """
 
-    minimum: int
-    maximum: int
-    desired: int
-    running: int
-    base: bool = False
-    launches: bool = True
+    minimum: int  # smallest capacity of the group
+    maximum: int  # largest capacity of the group
+    desired: int  # the desired capacity
+    running: int  # number of members that are not being terminated
+    base: bool = False  # the group launches base nodes
+    launches: bool = True  # the group may launch instances
 
 
 class LaunchFailure(Fact):
-    """A failed launch; `message` is AWS's reason."""
+    """A launch that failed, with AWS's reason in `message`."""
 
     at: float
-    message: str = ""
+    message: str = ""  # AWS's reason
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.message)
 
 
 class Capacity(Fact):
-    """The response to failed launches. The response is stored before its effect, and again with `done` after its
-    effect, so that a crash in between is repaired.
+    """The controller's response to failed launches. The response is stored before the capacity is set, and again with
+    `done` afterwards, so that it is repeated after a crash between the two.
 
     `wanted` is the capacity to restore, `desired` is the capacity that was set, `times` is the number of consecutive
-    failures, and `failure` is the time of the latest failure with a response.
+    failures, and `failure` is the time of the latest failure to which the controller has responded.
     """
 
-    at: float
-    failure: float
-    wanted: int
-    desired: int
-    times: int
-    done: bool
+    at: float  # time of the response
+    failure: float  # time of the latest answered failure
+    wanted: int  # the capacity to restore
+    desired: int  # the capacity that was set
+    times: int  # number of consecutive failures
+    done: bool  # the capacity was set
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.failure, self.times, self.done, self.wanted, self.desired)
 
 
 class Hold(Fact):
-    """Whether the group's launches are stopped, after `times` consecutive nodes failed alike with the prepare-data
-    `script`. `reason` is the reason of the last failure. The hold is stored before its effect, and again with `done`
-    after its effect.
+    """Whether the group's launches are stopped (`held`), because `times` consecutive nodes failed in the same way with
+    the prepare-data whose digest is `script`. `reason` is the reason of the last failure. The record is stored before
+    the launches are stopped or allowed, and again with `done` afterwards.
     """
 
     at: float
-    held: bool
-    script: str
-    times: int
-    reason: str
-    done: bool
+    held: bool  # the launches are stopped
+    script: str  # SHA-256 of prepare-data
+    times: int  # number of consecutive failures
+    reason: str  # of the last failure
+    done: bool  # the launches were stopped or allowed
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.at, self.done, self.held, self.times, self.script, self.reason)
 
 
 class GroupFacts(Fact):
-    """Facts about a group. As in NodeFacts, every field is merged separately. `named.cluster` is "" when the group no
+    """The facts about an Auto Scaling group. Every field is merged separately. `named.cluster` is "" if the group no
     longer belongs to a cluster's stack.
     """
 
     group: str
-    named: ClusterStatement | None = None
-    failed: LaunchFailure | None = None
-    capacity: Capacity | None = None
-    hold: Hold | None = None
+    named: ClusterStatement | None = None  # the cluster to which the group belongs
+    failed: LaunchFailure | None = None  # the last failed launch
+    capacity: Capacity | None = None  # the response to failed launches
+    hold: Hold | None = None  # whether the launches are stopped
 
     def join(self, other: GroupFacts) -> GroupFacts:
-        """The merged facts. Raises ValueError for two different groups."""
+        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different groups."""
         if self.group != other.group:
-            raise ValueError(f"facts of the groups {self.group} and {other.group} do not merge")
+            raise ValueError(f"facts of different groups cannot be merged: {self.group} and {other.group}")
         return GroupFacts(
             group=self.group,
             named=latest(self.named, other.named),

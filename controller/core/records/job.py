@@ -1,4 +1,4 @@
-"""The coordinator's report of its job, and whether the report still counts."""
+"""The coordinator's last report on its job, and whether this report still counts."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class JobFacts(Fact):
-    """The latest report and the time of its arrival. The highest (started_at, sequence) counts, so an older job never
-    replaces a newer job.
+    """The latest report and the time of its arrival. The report with the highest (started_at, sequence) counts, so a
+    late report of an old job never replaces a report of a newer job.
     """
 
     report: JobReport
-    heard_at: float
+    heard_at: float  # when the report arrived
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         return (self.report.started_at, self.report.sequence, self.heard_at, self.report.model_dump_json())
 
     def join(self, other: JobFacts) -> JobFacts:
-        return self if self.order >= other.order else other
+        return self if self.sort_key >= other.sort_key else other
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as decisions see it. `alive` is true while the coordinator reports, and `over` after the coordinator
-    reported the end.
+    """The job on which decisions depend. `alive` is true while the coordinator reports, and `over` after the
+    coordinator reported the job's end.
     """
 
     report: JobReport | None
-    alive: bool
-    over: bool
-    lease_ends: float | None
+    alive: bool  # the coordinator reports
+    over: bool  # the coordinator reported the end
+    lease_ends: float | None  # when the job counts as silent
 
-    def member(self, instance: str) -> bool:
+    def member(self, instance: str) -> bool:  # whether it is a member of the job
         """Whether a living coordinator reports the instance as a member that trains or is being formed."""
         return (
             self.alive
@@ -47,7 +47,7 @@ class Job:
             and any(member.instance_id == instance for member in self.report.members)
         )
 
-    def active(self, instance: str) -> bool:
+    def active(self, instance: str) -> bool:  # whether its worker trains
         """Whether the instance has taken part in a step and belongs to the present or the next generation."""
         return (
             self.alive
@@ -60,51 +60,52 @@ class Job:
 
     @property
     def revision(self) -> int:
-        """The target revision that the running job obeys; -1 without a running job."""
+        """The revision of the target that the running job obeys. Without a running job the revision is -1."""
         return self.report.revision if self.alive and self.report is not None else -1
 
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
-    """The job at the time `now`. A coordinator that is silent for longer than its lease counts as no job. `finished`
-    says that the job is over according to the target, and counts until a report arrives.
+    """The job at the time `now`. If the coordinator has been silent for longer than its lease, the job is not `alive`.
+    `finished` says that the target marks the job as over, and counts only without a report.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
-    over = facts.report.state in ("finished", "failed")
-    ends = facts.heard_at + lease_seconds
-    alive = not over and now <= ends
-    return Job(facts.report, alive=alive, over=over, lease_ends=ends if alive else None)
+    is_over = facts.report.state in ("finished", "failed")
+    lease_ends = facts.heard_at + lease_seconds
+    is_alive = not is_over and now <= lease_ends
+    return Job(facts.report, alive=is_alive, over=is_over, lease_ends=lease_ends if is_alive else None)
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
-    """Values for CloudWatch's curves. A job that is over has no workers and no speed."""
-    over = report.state in ("finished", "failed")
-    gauges: dict[str, float] = {
-        "Workers": 0 if over else sum(member.processes for member in report.members if member.active),
-        "SamplesPerSecond": 0.0 if over else report.samples_per_second,
+    """The values of the job's CloudWatch metrics. A job that is over has no workers and no speed."""
+    is_over = report.state in ("finished", "failed")
+    metric_values: dict[str, float] = {
+        "Workers": 0 if is_over else sum(member.processes for member in report.members if member.active),
+        "SamplesPerSecond": 0.0 if is_over else report.samples_per_second,
     }
     if report.progress is not None and report.progress.fraction is not None:
-        gauges["PercentDone"] = round(100 * report.progress.fraction, 3)
+        metric_values["PercentDone"] = round(100 * report.progress.fraction, 3)
     if report.history is not None:
-        gauges["PausedSeconds"] = report.history.paused_seconds
-    return gauges
+        metric_values["PausedSeconds"] = report.history.paused_seconds
+    return metric_values
 
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
     """Whether the node's tags allow the node to run the coordinator of `cluster` while no node is nominated. Before the
-    first nomination only the tagged master may; after the last nominated node was lost, any base node may.
+    first nomination, only the node that is tagged as master is allowed. After the last nominated node was lost, every
+    base node is allowed.
     """
     tag_facts = facts.tags_event or facts.tags_read
     tags = tag_facts.tags if tag_facts is not None else {}
     if BASE_TAG not in tags or (OWNER_TAG in tags and tags[OWNER_TAG] != cluster):
         return False
-    of_cluster = OWNER_TAG in tags or elastic.of(cluster) in tags
-    return of_cluster and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
+    belongs_to_cluster = OWNER_TAG in tags or elastic.of(cluster) in tags
+    return belongs_to_cluster and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
 
 
 def affects_decisions(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
-    """Whether the new report can change a decision, rather than only show progress. A report after a silence always
-    can.
+    """Whether the new report can change a decision. A report that only shows progress cannot. A report after more than
+    `silence_seconds` always can.
     """
     if old is None or new.heard_at - old.heard_at > silence_seconds:
         return True

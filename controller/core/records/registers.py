@@ -1,5 +1,5 @@
-"""Values that can be joined. A register is an ordered value, of which the greatest counts. Maps of registers are joined
-key by key.
+"""Values that can be joined, that is, merged. A register is a value with an order: the join of two registers is the
+greater one. Maps of registers are joined key by key.
 
 Joining is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
 """
@@ -22,25 +22,25 @@ class Fact(BaseModel):
 
 class Ordered(Protocol):
     @property
-    def order(self) -> tuple[Any, ...]: ...
+    def sort_key(self) -> tuple[Any, ...]: ...
 
 
 R = TypeVar("R", bound=Ordered)
 
 
 def latest(first: R | None, second: R | None) -> R | None:
-    """The join of two registers, that is, the greater one."""
+    """The join of two registers: the greater one, or the one that is not None."""
     if first is None or second is None:
         return first if second is None else second
-    return first if first is second or first.order >= second.order else second
+    return first if first is second or first.sort_key >= second.sort_key else second
 
 
 def union(first: Mapping[str, R], second: Mapping[str, R]) -> dict[str, R]:
-    """The join of two maps of registers, key by key."""
+    """The join of two maps of registers: for each key, the greater register."""
     if not second:
         return dict(first)
-    merged = dict(first)
-    for key, value in second.items():
-        known = merged.get(key)
-        merged[key] = value if known is None or known.order < value.order else known
-    return merged
+    joined_map = dict(first)
+    for key, new_value in second.items():
+        old_value = joined_map.get(key)
+        joined_map[key] = new_value if old_value is None or old_value.sort_key < new_value.sort_key else old_value
+    return joined_map

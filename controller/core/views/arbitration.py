@@ -1,8 +1,8 @@
-"""Which value counts when an event and a read of a node disagree. Pure.
+"""Decide which value counts if an event and a read (describe call) show different states of a node. Pure.
 
-EC2 is eventually consistent. A read that began within the settling margin after an event may show the older state, and
-does not override the event. But events may be late as well. If a status was announced after a read, and an earlier
-event arrives only then, the read counts: the read showed the later state, or the next read will correct it.
+EC2 is eventually consistent, so a read may show an older state than an event. The event counts if the read began within
+the settling margin after it. But events may also arrive late. If an event arrives after the controller announced a
+status that followed from a later read, then the read counts. If this choice is wrong, the next read corrects the view.
 """
 
 from __future__ import annotations
@@ -12,47 +12,62 @@ from typing import Literal
 
 from dyntrain.controller.core.records.facts import InstanceState, NodeFacts, Phase
 
-RUNNING: tuple[InstanceState, ...] = ("pending", "running")
-_IN_GROUP: tuple[Phase, ...] = ("warm", "launching", "in_service")
-_JOINED_STATUSES = ("ADD_QUEUED", "ADDED")
-_LEFT_STATUSES = ("REMOVAL_QUEUED", "REMOVED")
-Register = Literal["tags", "state", "group"]
+RUNNING: tuple[InstanceState, ...] = ("pending", "running")  # EC2 states in which an instance runs or starts
+_IN_GROUP: tuple[Phase, ...] = ("warm", "launching", "in_service")  # phases of a member of an Auto Scaling group
+_JOINED_STATUSES = ("ADD_QUEUED", "ADDED")  # of nodes that are joining or have joined
+_LEFT_STATUSES = ("REMOVAL_QUEUED", "REMOVED")  # of nodes that are leaving or have left
+Register = Literal["tags", "state", "group"]  # values that an event and a read may show differently
 
 
 def reads_that_count(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
-    """The registers in which the read counts, rather than the event. `elastic_key` is the key of the elastic tag."""
+    """The names of the values (tags, state, group) for which the read counts and not the event. `elastic_key` is the
+    key of the cluster's elastic tag.
+    """
     return frozenset(_counting_reads(facts, settling, elastic_key))
 
 
 def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iterator[Register]:
-    tags, state, group = facts.tags_event, facts.state_event, facts.group_event
-    if (read := facts.tags_read) is not None and (
-        tags is None
-        or _read_counts(facts, settling, (tags.at, read.started), (elastic_key in tags.tags, elastic_key in read.tags))
+    tags_event, state_event, group_event = facts.tags_event, facts.state_event, facts.group_event
+    if (tags_read := facts.tags_read) is not None and (
+        tags_event is None
+        or _read_counts(
+            facts,
+            settling,
+            (tags_event.at, tags_read.started),
+            (elastic_key in tags_event.tags, elastic_key in tags_read.tags),
+        )
     ):
         yield "tags"
-    if (status := facts.state_read) is not None and (
-        state is None
-        or _read_counts(facts, settling, (state.at, status.started), (state.state in RUNNING, status.state in RUNNING))
+    if (state_read := facts.state_read) is not None and (
+        state_event is None
+        or _read_counts(
+            facts,
+            settling,
+            (state_event.at, state_read.started),
+            (state_event.state in RUNNING, state_read.state in RUNNING),
+        )
     ):
         yield "state"
-    if (member := facts.group_read) is not None and (
-        group is None
+    if (group_read := facts.group_read) is not None and (
+        group_event is None
         or _read_counts(
-            facts, settling, (group.at, member.started), (group.phase in _IN_GROUP, member.phase in _IN_GROUP)
+            facts,
+            settling,
+            (group_event.at, group_read.started),
+            (group_event.phase in _IN_GROUP, group_read.phase in _IN_GROUP),
         )
     ):
         yield "group"
 
 
 def _read_counts(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
-    """Whether the read counts. `times` are those of the event and the read; `node_stays` says for each whether the node
-    stays.
+    """Whether the read counts and not the event. `times` are the times of the event and of the read. `node_stays`
+    contains two answers, by the event and by the read, to the question whether the node stays.
     """
-    (event_at, started), (by_event, by_read) = times, node_stays
-    if started > event_at + settling:
+    (event_at, read_started), (stays_by_event, stays_by_read) = times, node_stays
+    if read_started > event_at + settling:
         return True
-    status = facts.acks.status
-    if status is None or by_event == by_read or not event_at < started < status.at:
+    status_ack = facts.acks.status
+    if status_ack is None or stays_by_event == stays_by_read or not event_at < read_started < status_ack.at:
         return False
-    return status.value.partition(" ")[0] in (_JOINED_STATUSES if by_read else _LEFT_STATUSES)
+    return status_ack.value.partition(" ")[0] in (_JOINED_STATUSES if stays_by_read else _LEFT_STATUSES)

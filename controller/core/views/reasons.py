@@ -1,4 +1,4 @@
-"""The reasons for a node's status: one enum, in which each member has a sentence for people."""
+"""The reasons for the statuses of nodes, each with a sentence for people."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence for people. When the job is over, the advice to launch another instance is left out, because the
-        instance would be terminated at once.
+        """The sentence for people. If the job is over, the sentence does not advise people to launch another instance,
+        because this instance would be terminated at once.
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
     def would_change(self, base: bool, over: bool = False) -> str:
-        """A text about how the status can change. A `base` node has no elastic tag to remove. When the job is `over`,
-        launching another instance does not help.
+        """A text about what would change the node's status. For a `base` node the text does not mention the elastic
+        tag. If the job is `over`, the text does not advise people to launch another instance.
         """
-        if over and self in _FINAL:
+        if over and self in _FINAL_REASONS:
             return "nothing: the node leaves or has left, and no other node joins because the job is over"
         return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
 
@@ -114,12 +114,18 @@ _SENTENCES = {
     Reason.REPLACED: "another base node takes its place",
 }
 
-_FINAL = (Reason.TERMINATED, Reason.TERMINATE_ISSUED, Reason.GROUP_TERMINATES, Reason.ABANDONED, Reason.HOOK_CAP)
+_FINAL_REASONS = (
+    Reason.TERMINATED,
+    Reason.TERMINATE_ISSUED,
+    Reason.GROUP_TERMINATES,
+    Reason.ABANDONED,
+    Reason.HOOK_CAP,
+)
 _UNTAG_TO_LEAVE = "removing its elastic tag asks it to leave"
-_NEW_INSTANCE = "nothing; launch another instance"
+_LAUNCH_ANOTHER = "nothing; launch another instance"
 _WOULD_CHANGE = {
-    Reason.TERMINATED: _NEW_INSTANCE,
-    Reason.TERMINATE_ISSUED: _NEW_INSTANCE,
+    Reason.TERMINATED: _LAUNCH_ANOTHER,
+    Reason.TERMINATE_ISSUED: _LAUNCH_ANOTHER,
     Reason.TAGS_UNKNOWN: "the next resync reads its tags",
     Reason.NOT_LOOKED_AT: "the controller's next pass: at once, or at the next resync",
     Reason.NO_BOOTSTRAP: "a report of node_bootstrap that it is prepared; or removing its elastic tag",

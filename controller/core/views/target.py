@@ -1,4 +1,4 @@
-"""Plan the target, that is, the nodes of which the job should consist, and its revision."""
+"""Plan the target: a list of the nodes that should take part in the job, with a revision number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import Field
 
 PARAMETER_BYTES = 4096  # of a standard SSM parameter
 MAX_CAUSES = 12  # in one target
-_LEAVE_CAUSES = {
+_LEAVE_CAUSES = {  # texts for people
     Reason.GROUP_TERMINATES: "ended by its group",
     Reason.INTERRUPTED: "interrupted by AWS",
     Reason.STOPPED: "stopped",
@@ -25,44 +25,45 @@ _LEAVE_CAUSES = {
 
 
 class Membership(Fact):
-    """The cluster's stored target. `leaving` maps an instance to the revision that dropped it. `back` maps an instance
-    that was dropped before to the revision that lists it again.
+    """The cluster's target as stored in the DynamoDB table. `leaving` maps each dropped instance to the target revision
+    that dropped it. `back` maps each instance that had been dropped, but is listed again, to the revision that lists it
+    again.
 
-    `coordinator`, `term` and `replacing` are as in `Target`. `coordinator` None in a term above 0 means that no base
-    node is left. `rebuilt_at` is the time when an empty table was rebuilt from the published target. `listed` False:
-    the published target did not contain the members. `finished_at` is the time since when the target is `finished`, if
-    known.
+    The fields `coordinator`, `term` and `replacing` have the same meaning as in `Target`. `coordinator` None in a term
+    above 0 means that no base node is left. `rebuilt_at` is the time when the lost table was rebuilt from the published
+    target. `listed` is False if that target did not contain its members. `finished_at` is the time since when the
+    target has been `finished`, if known.
     """
 
-    revision: int = 0
+    revision: int = 0  # grows with each change of the target
     members: tuple[str, ...] = ()
-    leave_by: dict[str, float] = Field(default_factory=dict)
-    leaving: dict[str, int] = Field(default_factory=dict)
-    back: dict[str, int] = Field(default_factory=dict)
-    finished: bool = False
-    coordinator: str | None = None
-    term: int = 0
-    replacing: dict[str, str] = Field(default_factory=dict)
-    rebuilt_at: float | None = None
-    listed: bool = True
-    finished_at: float | None = None
-    causes: dict[str, str] = Field(default_factory=dict)
+    leave_by: dict[str, float] = Field(default_factory=dict)  # instance id -> time when it must have left
+    leaving: dict[str, int] = Field(default_factory=dict)  # instance id -> revision that dropped it
+    back: dict[str, int] = Field(default_factory=dict)  # instance id -> revision that lists it again
+    finished: bool = False  # the job is over
+    coordinator: str | None = None  # id of the nominated instance
+    term: int = 0  # number of the nomination
+    replacing: dict[str, str] = Field(default_factory=dict)  # replaced base node -> its successor
+    rebuilt_at: float | None = None  # when the lost table was rebuilt
+    listed: bool = True  # the members are known
+    finished_at: float | None = None  # since when the job has been over
+    causes: dict[str, str] = Field(default_factory=dict)  # instance id -> why it joined or left
 
     @property
     def target(self) -> Target:
-        fields = {
+        target_fields = {
             "finished": self.finished,
             "coordinator": self.coordinator,
             "term": self.term,
             "replacing": self.replacing,
             "causes": self.causes,
         }
-        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=fields)
+        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=target_fields)
 
 
 def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership of a controller that lost its table, rebuilt from the published target. The cluster's `nodes` that
-    are not in the target count as dropped last.
+    """The membership of a controller that lost its table, rebuilt from the published target. Nodes of the cluster
+    (`nodes`) that are not in the target count as dropped by the target's revision.
     """
     members = target.members or ()
     return Membership(
@@ -81,9 +82,9 @@ def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Memb
 
 
 def membership_above(membership: Membership, published: Target) -> Membership:
-    """The membership with which to continue when another controller has published the target `published`. A later
-    nomination in `published` stays. The later coordinator may hold the job, and would be refused if the target named an
-    earlier coordinator.
+    """The membership with which this controller continues after another controller has published the target
+    `published`. A later nomination in `published` is kept, because the coordinator that it names may already run the
+    job, and would be refused if the target named an earlier coordinator.
     """
     changes: dict[str, object] = {"revision": published.revision + 1}
     if published.term > membership.term:
@@ -92,18 +93,19 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 
 
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """The membership with the members that the job reports, at a new revision.
+    """The membership with a new revision, in which the members are those that the job reports.
 
-    Without a report, the instances whose tags ask for the cluster become members. The list is never empty, because a
-    living coordinator would obey an empty list. The revision grows because the published members are unknown.
+    Without a report, the instances whose tags ask for the cluster become members. So a running coordinator never gets
+    an empty list of members, which it would obey. The revision grows because the members in the published target are
+    unknown.
     """
-    ranked = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
-    members = tuple(member.instance_id for member in ranked) or tuple(wished)
-    return membership.model_copy(update={"members": members, "listed": True, "revision": membership.revision + 1})
+    members_by_rank = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
+    member_ids = tuple(member.instance_id for member in members_by_rank) or tuple(wished)
+    return membership.model_copy(update={"members": member_ids, "listed": True, "revision": membership.revision + 1})
 
 
 def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
-    """`new` with the time at which the job ended, if the job has ended."""
+    """The membership `new`, with the time `now` as `finished_at` if the job has just ended."""
     if new.finished == old.finished:
         return new
     return new.model_copy(update={"finished_at": now if new.finished else None})
@@ -111,12 +113,12 @@ def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """A new target. `membership` is the same object as before when nothing changed. `reasons` says why a node is in the
-    target although it should leave, or outside although it should join.
+    """A planned target. If nothing changed, `membership` is the same object as before. `reasons` says why a node is in
+    the target although it should leave, or is not in the target although it should join.
     """
 
-    membership: Membership
-    reasons: dict[str, Reason]
+    membership: Membership  # the new target
+    reasons: dict[str, Reason]  # by instance id
 
 
 def plan_target(
@@ -127,53 +129,56 @@ def plan_target(
     replacing: Mapping[str, str] = MappingProxyType({}),
     pending_waits: Collection[str] = (),
 ) -> TargetPlan:
-    """Plan the members: base nodes (master first), then elastic nodes in order of joining, between minimum and maximum.
+    """Plan the members of the target: first the base nodes, beginning with the master, then the elastic nodes in order
+    of joining. Their number is between the policy's minimum and maximum if possible.
 
-    `replacing` maps replaced base nodes to their successors; in the views replaced nodes are no base nodes any more.
-    `pending_waits` are members that wait for a window before they leave.
+    `replacing` maps each replaced base node to its successor. In the `views`, replaced nodes are not base nodes.
+    `pending_waits` are the members that wait for a leave window.
     """
-    nodes = {node.instance: node for node in views}
+    nodes_by_id = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
-    ready_nodes = [node for node in nodes.values() if node.wanted and node.prepared]
+    ready_nodes = [node for node in nodes_by_id.values() if node.wanted and node.prepared]
     old_positions = {instance: index for index, instance in enumerate(old.members)}
-    base = sorted(
+    base_members = sorted(
         (node for node in ready_nodes if node.base),
         key=lambda node: (not node.master, *_seniority(node, old_positions)),
     )
-    elastic = (
+    elastic_members = (
         []
         if over
         else sorted((node for node in ready_nodes if not node.base), key=lambda node: _seniority(node, old_positions))
     )
     if not over:
-        waiting = [nodes[instance] for instance in old.members if instance in pending_waits]
-        shortage = rules.policy.min_workers - len(base) - len(elastic) - len(waiting)
-        held_nodes = [*waiting, *_kept_leavers(old, nodes, shortage, pending_waits)]
-        reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_nodes})
-        elastic = sorted([*elastic, *held_nodes], key=lambda node: _seniority(node, old_positions))
-    places = max(rules.policy.max_workers - len(base), 0)
-    reasons.update(dict.fromkeys((node.instance for node in elastic[places:]), Reason.ABOVE_MAXIMUM))
-    members = tuple(node.instance for node in [*base, *elastic[:places]])
-    return TargetPlan(_next_membership(old, members, nodes, over, replacing), reasons)
+        waiting_members = [nodes_by_id[instance] for instance in old.members if instance in pending_waits]
+        shortage = rules.policy.min_workers - len(base_members) - len(elastic_members) - len(waiting_members)
+        held_members = [*waiting_members, *_kept_leavers(old, nodes_by_id, shortage, pending_waits)]
+        reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_members})
+        elastic_members = sorted([*elastic_members, *held_members], key=lambda node: _seniority(node, old_positions))
+    elastic_places = max(rules.policy.max_workers - len(base_members), 0)
+    reasons.update(dict.fromkeys((node.instance for node in elastic_members[elastic_places:]), Reason.ABOVE_MAXIMUM))
+    members = tuple(node.instance for node in [*base_members, *elastic_members[:elastic_places]])
+    return TargetPlan(_next_membership(old, members, nodes_by_id, over, replacing), reasons)
 
 
 def as_parameter(target: Target, pointer: str) -> str:
-    """The target as JSON that fits into a standard SSM parameter. If the list of members does not fit, `pointer` names
-    the item that holds the list.
+    """The target as JSON that fits into a standard SSM parameter. If the list of members is too long, the JSON contains
+    `pointer` instead, which names the DynamoDB item with the list.
     """
-    for candidate in (target, target.model_copy(update={"causes": {}})):
-        text = candidate.model_dump_json()
+    for complete_target in (target, target.model_copy(update={"causes": {}})):
+        text = complete_target.model_dump_json()
         if len(text.encode()) <= PARAMETER_BYTES:
             return text
-    shortened = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
-    text = shortened.model_dump_json()
+    short_target = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
+    text = short_target.model_dump_json()
     if len(text.encode()) <= PARAMETER_BYTES:
         return text
-    return shortened.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
+    return short_target.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
 
 
 def _seniority(node: View, old_positions: dict[str, int]) -> tuple[float, float, str]:
-    """Sort key: members keep their order, and new nodes follow by the time of their preparation."""
+    """The sort key of a node: members of the old target keep their order, and new nodes follow in the order of their
+    preparation.
+    """
     prepared_at = node.preparation.at if node.preparation is not None else 0.0
     return (old_positions.get(node.instance, float("inf")), prepared_at, node.instance)
 
@@ -185,51 +190,53 @@ def _held_reason(node: View, pending_waits: Collection[str]) -> Reason:
 def _kept_leavers(
     old: Membership, nodes: dict[str, View], shortage: int, pending_waits: Collection[str]
 ) -> Sequence[View]:
-    """Members that lost their elastic tag but are kept because of the minimum, in the order of the target. A node that
-    AWS or its group takes cannot be kept.
+    """The members without an elastic tag that stay because of the policy's minimum of workers, in the order of the
+    target. A node that AWS or its group terminates cannot stay.
     """
-    leavers = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
-    voluntary = [
+    leaving_members = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
+    may_stay = [
         node
-        for node in leavers
+        for node in leaving_members
         if node.prepared
         and node.leave_reason is None
         and not node.terminated
         and node.tags is not None
         and node.instance not in pending_waits
     ]
-    return voluntary[: max(shortage, 0)]
+    return may_stay[: max(shortage, 0)]
 
 
 def _next_membership(
     old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]
 ) -> Membership:
-    dropped = [instance for instance in old.members if instance not in set(members)]
-    tracked = {*dropped, *old.leaving}
+    dropped_members = [instance for instance in old.members if instance not in set(members)]
+    leaving_or_dropped = {*dropped_members, *old.leaving}
     living_nodes = {instance: node for instance, node in nodes.items() if not node.terminated}
     deadlines = {
         node.instance: node.leave_by
         for node in living_nodes.values()
-        if node.leave_by is not None and node.instance in tracked
+        if node.leave_by is not None and node.instance in leaving_or_dropped
     }
     deadlines_changed = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
     finished = over and (old.revision > 0 or bool(members))
     if members == old.members and not deadlines_changed and finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
-    leaving = {
-        instance: at for instance, at in old.leaving.items() if instance not in members and instance in living_nodes
+    dropped_revisions = {
+        instance: dropped_in
+        for instance, dropped_in in old.leaving.items()
+        if instance not in members and instance in living_nodes
     }
-    leaving.update(dict.fromkeys(dropped, revision))
-    back = {instance: at for instance, at in old.back.items() if instance in members}
-    back.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
+    dropped_revisions.update(dict.fromkeys(dropped_members, revision))
+    relisted_revisions = {instance: listed_in for instance, listed_in in old.back.items() if instance in members}
+    relisted_revisions.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
     membership_changes = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
-        "leaving": leaving,
-        "back": back,
+        "leaving": dropped_revisions,
+        "back": relisted_revisions,
         "finished": finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
@@ -237,10 +244,12 @@ def _next_membership(
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """Why each instance joined or left, for people. Only the first MAX_CAUSES instances are listed."""
-    joined = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
-    left = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
-    return dict([*joined.items(), *left.items()][:MAX_CAUSES])
+    """A text for people about why each instance joined or left the target. The result covers only the first MAX_CAUSES
+    instances.
+    """
+    join_causes = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
+    leave_causes = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
+    return dict([*join_causes.items(), *leave_causes.items()][:MAX_CAUSES])
 
 
 def _join_cause(node: View) -> str:

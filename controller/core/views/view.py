@@ -1,5 +1,5 @@
-"""A node's present state. The module `arbitration` decides which value counts when events and reads of the node
-disagree.
+"""Derive a node's present state from its facts. The module `arbitration` decides which value counts if events and reads
+of the node disagree.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from dyntrain.controller.core.records.facts import (
 from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 
-GROUP_TAG = "aws:autoscaling:groupName"
+GROUP_TAG = "aws:autoscaling:groupName"  # AWS's tag on the members of a group
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline will not be taken
-LONGEST_DESCRIBE_PAUSE = 3600.0
+LONGEST_DESCRIBE_PAUSE_SECONDS = 3600.0
 MAX_UNSEEN_CALLS = 7  # in about an hour; then the node leaves, but may return, because NotFound is not final
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The policy and the tags on which the decisions about one cluster depend."""
+    """The policy, the elastic tag and the groups on which the decisions about one cluster depend."""
 
     policy: ClusterPolicy
-    elastic: ElasticTag = ELASTIC_TAG
-    stack_groups: tuple[str, ...] = ()
+    elastic: ElasticTag = ELASTIC_TAG  # the tag by which people ask instances to join
+    stack_groups: tuple[str, ...] = ()  # groups that the cluster's own stack made
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's Auto Scaling groups: those in its policy, then those that its own stack made (`stack_groups`).
-        No tag that people can set adds a group.
+        """The cluster's Auto Scaling groups: first the groups in its policy, then the groups that its own
+        CloudFormation stack made (`stack_groups`). No tag that people can set adds a group.
         """
         return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
@@ -58,69 +58,70 @@ class Rules:
 
 @dataclass(frozen=True)
 class View:
-    """A node's present state. `tags` None: the tags are unknown. `leave_reason` None: nothing makes the node leave.
-    `unseen` is the number of consecutive describe calls that did not show the node. `changes_at` is the time when the
-    view changes by itself.
+    """A node's present state. `tags` is None while the tags are unknown. `leave_reason` is None if nothing makes the
+    node leave. `unseen` is the number of consecutive describe calls that did not show the node. `changes_at` is the
+    next time at which this state changes without new facts.
 
-    `launched`: the node came from the cluster's launch template. `proven`: the launch template, a group of the cluster
-    or a part in its job shows that the node is the cluster's; tags prove nothing, because people can set tags.
-    `requested`: the node carries or carried the cluster's elastic tag, or took part in its job.
+    `launched` says that the cluster's launch template launched the node. `proven` says that the cluster owns the node,
+    as shown by the launch template, by a group of the cluster or by the node's part in the job, but not by tags alone,
+    because people can set tags. `requested` says that the node carries or carried the cluster's elastic tag, or took
+    part in its job.
     """
 
-    instance: str
+    instance: str  # EC2 instance id
     facts: NodeFacts
-    tags: Mapping[str, str] | None
-    elastic: bool
-    base: bool
-    master: bool
-    owned: bool
-    requested: bool
+    tags: Mapping[str, str] | None  # None: unknown
+    elastic: bool  # the elastic tag asks the node to join
+    base: bool  # a base node
+    master: bool  # tagged as master
+    owned: bool  # carries the ownership tag
+    requested: bool  # somebody asked it to join
     state: InstanceState | None
-    terminated: bool
-    group: str | None
-    phase: Phase | None
-    preparation: Preparation | None
-    heard: SignOfLife | None
-    leave_by: float | None
-    leave_reason: Reason | None
-    status_tag: str | None
-    settles_at: float | None
-    unseen: int = 0
-    changes_at: float | None = None
-    launched: bool = False
-    base_tagged: bool = False
-    proven: bool = False
+    terminated: bool  # final
+    group: str | None  # the Auto Scaling group's name
+    phase: Phase | None  # in the group
+    preparation: Preparation | None  # the last report about it
+    heard: SignOfLife | None  # the last sign of life
+    leave_by: float | None  # when AWS takes the machine
+    leave_reason: Reason | None  # None: nothing makes it leave
+    status_tag: str | None  # value of the tag that shows the status
+    settles_at: float | None  # until then `elastic` may be wrong
+    unseen: int = 0  # consecutive describe calls without the node
+    changes_at: float | None = None  # next change without new facts
+    launched: bool = False  # by the cluster's launch template
+    base_tagged: bool = False  # carries the base tag now
+    proven: bool = False  # not only tags say that the cluster owns it
 
     @property
     def prepared(self) -> bool:
         return self.preparation is not None and self.preparation.outcome == "prepared" and self.phase != "warm"
 
     @property
-    def wanted(self) -> bool:
+    def wanted(self) -> bool:  # whether the job should have the node
         closed_and_stopped = self.closed is not None and self.state not in RUNNING
         return not self.terminated and (
             (self.base and not closed_and_stopped) or (self.elastic and self.leave_reason is None)
         )
 
     @property
-    def started(self) -> float | None:
-        """The time of the machine's last start; None when unknown."""
+    def started(self) -> float | None:  # when the machine last started
+        """The time of the machine's last start. Returns None if the time is unknown."""
         return _life_began(self.facts) or None
 
     @property
-    def closed(self) -> Reason | None:
-        """Why the controller has stopped or terminated the node as a base node of a closed cluster; The result is None
-        after somebody started the node again.
+    def closed(self) -> Reason | None:  # why it was stopped or terminated
+        """Why the controller stopped or terminated this base node when it closed the cluster. Returns None if the
+        controller did neither, or if somebody has started the node again.
         """
-        mark = self.facts.acks.closed
-        if mark is None or not self.base or (self.started or 0.0) > mark.at:
+        closed_ack = self.facts.acks.closed
+        if closed_ack is None or not self.base or (self.started or 0.0) > closed_ack.at:
             return None
         return (
-            Reason(mark.value) if mark.value in set(Reason) else Reason.STOPPED
+            Reason(closed_ack.value) if closed_ack.value in set(Reason) else Reason.STOPPED
         )  # a later version may have stored a new reason
 
     @property
-    def alive(self) -> bool:
+    def alive(self) -> bool:  # whether the node reports
         """Whether the node has reported since the machine's last start."""
         return self.heard is not None or self.preparation is not None
 
@@ -130,28 +131,28 @@ class View:
 
     def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
         """The lifecycle actions of this transition that wait for completion, oldest first."""
-        hooks = [
+        waiting = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
             if hook.transition == transition and not self._answered(key)
         ]
-        return sorted(hooks, key=lambda item: item[1].order)
+        return sorted(waiting, key=lambda item: item[1].sort_key)
 
     def _answered(self, key: str) -> bool:
-        answer = self.facts.acks.answers.get(key)
-        return answer is not None and answer.result != NO_HEARTBEAT
+        lifecycle_result = self.facts.acks.answers.get(key)
+        return lifecycle_result is not None and lifecycle_result.result != NO_HEARTBEAT
 
 
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
-    """Derive the view of a node. Pure: the same facts, rules and time give the same view."""
-    settling = rules.policy.settling_seconds
-    reads = reads_that_count(facts, settling, rules.elastic_tag)
-    tags, state = _tags(facts, "tags" in reads), _state(facts, "state" in reads)
-    group, phase = _group(facts, "group" in reads, tags)
+    """Derive the present state of a node. Pure: the same facts, rules and time give the same result."""
+    settling_seconds = rules.policy.settling_seconds
+    counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
+    tags, state = _tags(facts, "tags" in counting_reads), _state(facts, "state" in counting_reads)
+    group, phase = _group(facts, "group" in counting_reads, tags)
     preparation = _preparation(facts)
     cluster = rules.policy.cluster
     owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
-    elastic, settles_at = _elastic(facts, rules, tags, "tags" in reads, owned or group is not None, now)
+    elastic, settles_at = _elastic(facts, rules, tags, "tags" in counting_reads, owned or group is not None, now)
     leave_by, changes_at = _leave_by(facts, rules.policy, now)
     unseen = unseen_times(facts)
     base_tagged = is_base_value((tags or {}).get(BASE_TAG))
@@ -173,7 +174,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         heard=facts.heard if facts.heard is not None and facts.heard.at >= _life_began(facts) else None,
         leave_by=leave_by,
         leave_reason=_leave_reason(facts, state, phase, preparation, leave_by, unseen),
-        status_tag=_current_status_tag(facts, settling),
+        status_tag=_current_status_tag(facts, settling_seconds),
         settles_at=settles_at,
         unseen=unseen,
         changes_at=changes_at,
@@ -184,36 +185,40 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
 
 
 def _requested(facts: NodeFacts, rules: Rules) -> bool:
-    registers = (facts.tags_event, facts.tags_read)  # facts that an earlier version stored have no `wished`
-    tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
-    wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
-    return tagged or wished or rules.policy.cluster in facts.acks.joined
+    tag_facts = (facts.tags_event, facts.tags_read)  # facts that an earlier version stored have no `wished`
+    has_elastic_tag = any(register is not None and rules.elastic_tag in register.tags for register in tag_facts)
+    had_elastic_tag = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
+    return has_elastic_tag or had_elastic_tag or rules.policy.cluster in facts.acks.joined
 
 
 def _in_group(facts: NodeFacts, rules: Rules) -> bool:
     """Whether the node is, or was, a member of one of the cluster's groups, by Auto Scaling or by its tag."""
-    readings = [facts.group_event, facts.group_read]
-    tags = [register.tags.get(GROUP_TAG) for register in (facts.tags_event, facts.tags_read) if register is not None]
-    groups = {register.group for register in readings if register is not None} | set(tags)
-    return any(group in rules.groups for group in groups)
+    group_facts = [facts.group_event, facts.group_read]
+    group_tags = [
+        observation.tags.get(GROUP_TAG)
+        for observation in (facts.tags_event, facts.tags_read)
+        if observation is not None
+    ]
+    group_names = {observation.group for observation in group_facts if observation is not None} | set(group_tags)
+    return any(group in rules.groups for group in group_names)
 
 
-def _tags(facts: NodeFacts, read: bool) -> Mapping[str, str] | None:
-    if read and facts.tags_read is not None:
+def _tags(facts: NodeFacts, from_read: bool) -> Mapping[str, str] | None:
+    if from_read and facts.tags_read is not None:
         return facts.tags_read.tags
     return facts.tags_event.tags if facts.tags_event is not None else None
 
 
-def _state(facts: NodeFacts, read: bool) -> InstanceState | None:
+def _state(facts: NodeFacts, from_read: bool) -> InstanceState | None:
     if facts.terminated:
         return "terminated"
-    if read and facts.state_read is not None:
+    if from_read and facts.state_read is not None:
         return facts.state_read.state
     return facts.state_event.state if facts.state_event is not None else None
 
 
-def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
-    if read and facts.group_read is not None:
+def _group(facts: NodeFacts, from_read: bool, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
+    if from_read and facts.group_read is not None:
         return facts.group_read.group, facts.group_read.phase
     if facts.group_event is not None:
         return facts.group_event.group, facts.group_event.phase
@@ -221,14 +226,14 @@ def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tupl
 
 
 def _preparation(facts: NodeFacts) -> Preparation | None:
-    """The node's preparation. A report from before the machine's last start is ignored."""
-    start = _life_began(facts)
-    return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
+    """The node's latest report about its preparation. A report from before the machine's last start is ignored."""
+    started_at = _life_began(facts)
+    return facts.preparation if facts.preparation is not None and facts.preparation.at >= started_at else None
 
 
 def _life_began(facts: NodeFacts) -> float:
-    launched = facts.state_read.launched_at if facts.state_read is not None else None
-    return max(facts.started_at, launched or 0.0)
+    launched_at = facts.state_read.launched_at if facts.state_read is not None else None
+    return max(facts.started_at, launched_at or 0.0)
 
 
 def _elastic(
@@ -239,38 +244,41 @@ def _elastic(
     launched_for_cluster: bool,
     now: float,
 ) -> tuple[bool, float | None]:
-    """Whether the node is elastic, and when this answer settles. A read soon after the launch may not show all tags
-    yet, and never proves that a tag is missing. Until a later read, an instance that was launched for the cluster
-    counts as tagged.
+    """Whether the node is elastic, and the time until which this answer may still be wrong. A read soon after the
+    launch may not show all tags yet, so it does not prove that a tag is missing. Until a later read, an instance that
+    was launched for the cluster counts as an instance with the elastic tag.
     """
     if tags is None or rules.elastic_tag in tags:
         return (tags is not None), None
-    launched = facts.state_read.launched_at if facts.state_read is not None else None
-    based = facts.based is not None or is_base_value(tags.get(BASE_TAG))
-    if from_read and launched_for_cluster and not based and launched is not None and facts.tags_read is not None:
-        settled_at = launched + rules.policy.settling_seconds
+    launched_at = facts.state_read.launched_at if facts.state_read is not None else None
+    is_base = facts.based is not None or is_base_value(tags.get(BASE_TAG))
+    if from_read and launched_for_cluster and not is_base and launched_at is not None and facts.tags_read is not None:
+        settled_at = launched_at + rules.policy.settling_seconds
         if facts.tags_read.started < settled_at:
             return True, settled_at if now < settled_at else None
     return False, None
 
 
 def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
-    """The earliest deadline that concerns the running machine, and the time when this answer changes by itself.
+    """The earliest time by which the running machine must leave, and the next time at which this answer changes without
+    new facts.
 
-    A machine that runs past its deadline was not taken, so an old or archived notice is no reason to leave. Scheduled
-    maintenance is no reason to leave before its lead time.
+    A notice whose deadline passed long ago is no reason to leave, because AWS did not take the machine. Scheduled
+    maintenance is a reason to leave only from the policy's lead time before the maintenance on.
     """
-    lead = policy.notice_lead_seconds
-    by_ref: dict[str, Notice] = {}
+    lead_seconds = policy.notice_lead_seconds
+    latest_by_ref: dict[str, Notice] = {}
     for notice in facts.notices:
         if notice.ref:
-            by_ref[notice.ref] = max(
-                notice, by_ref.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order)
+            latest_by_ref[notice.ref] = max(
+                notice,
+                latest_by_ref.get(notice.ref, notice),
+                key=lambda other: (other.said_at, other.closed, other.sort_key),
             )
     rebalance_rule = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
     open_notices = [
         notice.model_copy(update={"deadline": deadline})
-        for notice in (*(n for n in facts.notices if not n.ref), *by_ref.values())
+        for notice in (*(notice for notice in facts.notices if not notice.ref), *latest_by_ref.values())
         if not notice.closed
         and not (
             notice.kind == GROUP_ENDS and policy.leave_windows
@@ -278,43 +286,46 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
         and (deadline := rebalance_rule.deadline(notice.kind, notice.deadline)) is not None
     ]
     near_deadlines = [
-        n.deadline
-        for n in open_notices
-        if n.deadline >= facts.started_at
-        and n.deadline - _lead_seconds(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
+        notice.deadline
+        for notice in open_notices
+        if notice.deadline >= facts.started_at
+        and notice.deadline - _lead_seconds(notice, lead_seconds) <= now <= notice.deadline + OUTLIVED_SECONDS
     ]
-    later_starts = [
-        n.deadline - _lead_seconds(n, lead) for n in open_notices if n.deadline - _lead_seconds(n, lead) > now
-    ]
-    ends = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
-    return min(near_deadlines, default=None), min([*later_starts, *ends], default=None)
+    lead_times = [notice.deadline - _lead_seconds(notice, lead_seconds) for notice in open_notices]
+    later_leads = [lead_time for lead_time in lead_times if lead_time > now]
+    ignored_from = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
+    return min(near_deadlines, default=None), min([*later_leads, *ignored_from], default=None)
 
 
-def _lead_seconds(notice: Notice, lead: float) -> float:
-    return lead if notice.kind == "health" else float("inf")
+def _lead_seconds(notice: Notice, maintenance_lead_seconds: float) -> float:
+    return maintenance_lead_seconds if notice.kind == "health" else float("inf")
 
 
 def unseen_times(facts: NodeFacts) -> int:
     """The number of consecutive describe calls that did not show the instance."""
-    unseen = facts.acks.unseen
-    return unseen.times if unseen is not None else 0
+    missed_reads = facts.acks.unseen
+    return missed_reads.times if missed_reads is not None else 0
 
 
 def ask_again_at(facts: NodeFacts, period: float) -> float:
-    """When to describe again an instance that EC2 does not show. The pause doubles each time, up to an hour."""
-    unseen = facts.acks.unseen
-    if unseen is None or not unseen.times:
+    """The time of the next describe call for an instance that EC2 did not show. The pause between calls doubles each
+    time, up to an hour.
+    """
+    missed_reads = facts.acks.unseen
+    if missed_reads is None or not missed_reads.times:
         return 0.0
-    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_DESCRIBE_PAUSE, period))
-    return unseen.at + pause
+    pause_seconds: float = min(
+        period * 2 ** min(missed_reads.times - 1, 16), max(LONGEST_DESCRIBE_PAUSE_SECONDS, period)
+    )
+    return missed_reads.at + pause_seconds
 
 
 def launch_abandoned(facts: NodeFacts) -> bool:
-    """Whether a launch of this instance was answered with ABANDON. The group then terminates the instance, whatever the
-    instance reports later.
+    """Whether the controller abandoned a launch of this instance. The Auto Scaling group then terminates the instance,
+    whatever the instance reports later.
     """
-    answers = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
-    return any(answer is not None and answer.result == "ABANDON" for answer in answers)
+    launch_results = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
+    return any(launch_result is not None and launch_result.result == "ABANDON" for launch_result in launch_results)
 
 
 def _leave_reason(
@@ -343,8 +354,10 @@ def _leave_reason(
 
 
 def _current_status_tag(facts: NodeFacts, settling: float) -> str | None:
-    """The status tag as the controller wrote it, or as a later settled read found it."""
-    written, read = facts.acks.mirror, facts.tags_read
-    if read is not None and (written is None or read.started > written.at + settling):
-        return read.tags.get(STATUS_TAG)
-    return written.value if written is not None else None
+    """The value of the node's status tag: as the controller wrote it, or as a read found it that began later than the
+    settling margin after the write.
+    """
+    written_tag, tags_read = facts.acks.mirror, facts.tags_read
+    if tags_read is not None and (written_tag is None or tags_read.started > written_tag.at + settling):
+        return tags_read.tags.get(STATUS_TAG)
+    return written_tag.value if written_tag is not None else None

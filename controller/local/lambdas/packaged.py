@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dyntrain.controller.contract.region_keys import kind_of
+from dyntrain.controller.contract.region_keys import identity_setting_kind
 from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
@@ -38,7 +38,9 @@ def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], sta
         if default_value is not None and parameter_name in template.get("Parameters", {}):
             template["Parameters"][parameter_name]["Default"] = default_value
     if "StageIdentity" in template["Resources"]:
-        template["Resources"]["StageIdentity"]["Properties"]["Value"] = kind_of(stage_variables.get(IDENTITY_KEYS, ""))
+        template["Resources"]["StageIdentity"]["Properties"]["Value"] = identity_setting_kind(
+            stage_variables.get(IDENTITY_KEYS, "")
+        )
     return template
 
 
