@@ -1,6 +1,6 @@
 """Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode. A call that still fails raises RetryLater.
+botocore itself retries throttled calls, in adaptive mode. A call that fails despite these retries raises RetryLater.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class _ServiceModels(Loader):
 
 
 class Clients:
-    """The clients of one configuration. `endpoint` None stands for AWS's own endpoints, or AWS_ENDPOINT_URL. Creating a
-    client may raise Misconfigured.
+    """The AWS clients of one configuration. If `endpoint` is None, requests go to AWS_ENDPOINT_URL or to AWS's own
+    endpoints. Creating a client may raise Misconfigured.
 
     `session` is a botocore session that no other code uses. boto3 would add nothing useful, and would load its code for
     S3 transfers before the first event.
@@ -117,19 +117,19 @@ class Clients:
 
     @contextmanager
     def requests_until(self, until: float | None) -> Iterator[None]:
-        """A context in which no EC2 request is sent or repeated after the time `until`. RetryLater is raised
-        instead.
-        """
-        token = self._until.set(until)
+        """A context in which EC2 requests after the time `until` are not sent or repeated, but raise RetryLater."""
+        reset_token = self._until.set(until)
         try:
             yield
         finally:
-            self._until.reset(token)
+            self._until.reset(reset_token)
 
     def _check_deadline(self, **_request: Any) -> None:
-        """Raise RetryLater after the deadline. botocore calls this function before each attempt."""
-        until = self._until.get()
-        if until is not None and time.time() > until:
+        """Raise RetryLater if the deadline for EC2 requests has passed. botocore calls this function before each
+        attempt.
+        """
+        deadline = self._until.get()
+        if deadline is not None and time.time() > deadline:
             raise RetryLater(
                 "this run took too long, and another run may have replaced it: no more requests are sent to EC2"
             )
@@ -173,8 +173,8 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating a client. Errors while creating a client mean wrong settings, because botocore raises a
-    bare ValueError for an invalid region or endpoint.
+    """A context for creating an AWS client. It turns ValueError into Misconfigured, because botocore raises a bare
+    ValueError for an invalid region or endpoint.
     """
     with translated_errors("making a client"):
         try:
@@ -216,7 +216,7 @@ def error_code(error: ClientError) -> str:
 
 def _client_error(operation: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    http_status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = f"{operation}: {error.response.get('Error', {}).get('Message', '')}"
-    transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or status >= 500)
-    return RetryLater(f"{code}: {message}") if transient else Refused(code, message)
+    is_transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or http_status >= 500)
+    return RetryLater(f"{code}: {message}") if is_transient else Refused(code, message)
