@@ -27,11 +27,11 @@ from dyntrain.controller.jobs.submission.ports import Launcher, Stack, Stacks
 from dyntrain.controller.jobs.submission.request import JobRequest, new_record, refuse_used_name
 from dyntrain.controller.jobs.submission.submit import Say
 from dyntrain.controller.jobs.submission.upload import check_upload, upload
-from dyntrain.controller.loops.registry import KEEP_SECONDS
+from dyntrain.controller.loops.registry import CACHE_SECONDS
 
 STOP_SECONDS = 3600.0
 LOOK_SECONDS = 2.0
-FORGET_SECONDS = KEEP_SECONDS + 5.0  # after this the controller writes no targets of a removed cluster
+FORGET_SECONDS = CACHE_SECONDS + 5.0  # after this the controller writes no targets of a removed cluster
 
 
 @dataclass(frozen=True)
