@@ -52,7 +52,7 @@ class AutoScalingGroups:
         }
         return {hook["LifecycleHookName"]: transitions[hook["LifecycleTransition"]] for hook in hooks}
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         with translated_errors(f"completing hook {hook} of {instance} in {group}"):

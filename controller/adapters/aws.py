@@ -1,6 +1,7 @@
 """Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode. A call that fails despite these retries raises RetryLater.
+botocore itself retries throttled calls, in adaptive mode. A call that fails despite botocore's retries raises
+RetryLater.
 """
 
 from __future__ import annotations
@@ -173,8 +174,8 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating an AWS client. It turns ValueError into Misconfigured, because botocore raises a bare
-    ValueError for an invalid region or endpoint.
+    """A context for creating an AWS client. The context turns ValueError into Misconfigured, because botocore raises a
+    bare ValueError for an invalid region or endpoint.
     """
     with translated_errors("making a client"):
         try:

@@ -88,15 +88,15 @@ class Table:
         """Replace the item whose version in the table is `version`. Version 0 means that the table must not contain the
         item yet. Raises Conflict.
         """
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        write_condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
-            condition = {
+            write_condition = {
                 "ConditionExpression": "version = :version",
                 "ExpressionAttributeValues": {":version": {"N": str(version)}},
             }
         with translated_errors(f"writing {item['pk']['S']} in table {self._table}"):
             try:
-                self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
+                self._clients.dynamodb().put_item(TableName=self._table, Item=item, **write_condition)
             except ClientError as error:
                 if error_code(error) == "ConditionalCheckFailedException":
                     raise Conflict(
@@ -105,8 +105,8 @@ class Table:
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """The cluster's items of this kind, from an index that may be slightly out of date. If a page of items cannot
-        be read, this raises RetryLater rather than leave the page out.
+        """The cluster's items of this kind, from an index that may be slightly out of date. Raises RetryLater if a page
+        of items cannot be read, rather than leave the page out.
         """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (

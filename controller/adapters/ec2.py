@@ -130,7 +130,7 @@ class Ec2Instances:
         """Call `call` with batches of instances, and find the instances that EC2 refuses. EC2 refuses a whole batch if
         it refuses one of its instances.
 
-        If EC2's error names instances, these are left out, and the other instances of the batch are tried again. If the
+        The instances that EC2's error names are left out, and the batch's remaining instances are tried again. If the
         error names no instance, the batch is halved until the refused instances are alone.
         """
         missing_ids: set[str] = set()

@@ -109,8 +109,13 @@ def membership_item(cluster: str, stored: StoredMembership, version: int) -> Ite
 
 def membership_of(item: Mapping[str, Any]) -> StoredMembership:
     format_of(item)
-    fields = {**json.loads(item["membership"]["S"]), "members": [entry["S"] for entry in item["members"]["L"]]}
-    return StoredMembership(Membership.model_validate(fields), int(item["published"]["N"]), int(item["version"]["N"]))
+    membership_fields = {
+        **json.loads(item["membership"]["S"]),
+        "members": [entry["S"] for entry in item["members"]["L"]],
+    }
+    return StoredMembership(
+        Membership.model_validate(membership_fields), int(item["published"]["N"]), int(item["version"]["N"])
+    )
 
 
 def turn_key(cluster: str) -> Item:
@@ -134,7 +139,7 @@ def turn_of(item: Mapping[str, Any]) -> StoredTurn:
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """An item of the audit trail. `name` distinguishes items of the same millisecond."""
+    """An item of the audit trail. `name` distinguishes items that were written in the same millisecond."""
     time_text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
@@ -153,7 +158,7 @@ def trail_key(cluster: str) -> Item:
 def trail_of(item: Mapping[str, Any]) -> list[TrailEntry]:
     format_of(item)
     at = datetime.fromisoformat(item["sk"]["S"].partition("#")[0]).timestamp()
-    return [TrailEntry(at, entry_of(fields)) for fields in json.loads(item["entries"]["S"])]
+    return [TrailEntry(at, entry_of(entry_fields)) for entry_fields in json.loads(item["entries"]["S"])]
 
 
 def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
@@ -194,15 +199,15 @@ def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping
     """The readable stream records, and one problem text for each unreadable record. With this split, one malformed
     record cannot block a whole batch.
     """
-    readable, problems = [], []
+    valid_records, problem_texts = [], []
     for record in records:
         try:
             wake_of([record])
         except Quarantined as error:
-            problems.append(str(error))
+            problem_texts.append(str(error))
         else:
-            readable.append(record)
-    return readable, problems
+            valid_records.append(record)
+    return valid_records, problem_texts
 
 
 def _kind_and_name(image: Mapping[str, Any]) -> tuple[str, str]:
@@ -223,8 +228,12 @@ def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
 
 
 def notice_item(message: str, notice: StoredNotice, version: int, expires: float) -> Item:
-    fields: Item = {"state": {"S": notice.state}, "at": {"N": str(notice.at)}, "expires": {"N": str(int(expires))}}
-    return {**notice_key(message), **fields, **_common_attributes(version, wake=False)}
+    notice_attributes: Item = {
+        "state": {"S": notice.state},
+        "at": {"N": str(notice.at)},
+        "expires": {"N": str(int(expires))},
+    }
+    return {**notice_key(message), **notice_attributes, **_common_attributes(version, wake=False)}
 
 
 def notice_of(item: Mapping[str, Any]) -> StoredNotice:

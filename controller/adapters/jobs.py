@@ -117,15 +117,15 @@ class BucketResults:
     def verdict(self, record: JobRecord) -> Exit | None:
         return self._read(record.bucket, verdict_key(record.name, record.run))
 
-    def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
+    def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
         exit_files = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
         return {rank: exit_file.code for rank, exit_file in exit_files.items() if exit_file is not None}
 
     def _read(self, bucket: str, key: str) -> Exit | None:
         with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
-                body = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
-                return exit_of(body.decode("utf-8", "replace"))
+                exit_file_bytes = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
+                return exit_of(exit_file_bytes.decode("utf-8", "replace"))
             except ValueError:
                 return None
             except ClientError as error:

@@ -18,8 +18,8 @@ class LogLine:
 
     at: float  # the event's time
     stream: str  # the name of the log stream
-    text: str
-    id: str = ""
+    text: str  # the event's message
+    id: str = ""  # identifies the event
 
 
 class CloudWatchLogs:

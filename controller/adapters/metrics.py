@@ -40,11 +40,11 @@ class EmbeddedMetrics:
     def _write(
         self, cluster: str, dimensions: list[list[str]], units: Mapping[str, str], values: Mapping[str, float]
     ) -> None:
-        metrics = {
+        metric_definitions = {
             "Namespace": NAMESPACE,
             "Dimensions": dimensions,
             "Metrics": [{"Name": name, "Unit": unit} for name, unit in units.items()],
         }
-        header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metrics]}
-        line = {"_aws": header, "table": self._table, "cluster": cluster, **values}
+        metadata = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metric_definitions]}
+        line = {"_aws": metadata, "table": self._table, "cluster": cluster, **values}
         sys.stdout.write(json.dumps(line) + "\n")

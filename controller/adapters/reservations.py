@@ -52,8 +52,8 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """The ledger of the pools' claims, which is one item for all clusters. A write of the ledger replaces only the
-    version that was read.
+    """The ledger of the pools' claims, which is one item for all clusters. A write of the ledger succeeds only if the
+    ledger still has the version that was read.
     """
 
     def get(self) -> StoredLedger:

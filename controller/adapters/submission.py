@@ -18,7 +18,7 @@ from dyntrain.controller.contract.errors import ControllerError, GiveUp, Refused
 from dyntrain.controller.contract.gpu_families import lacks_driver
 from dyntrain.controller.contract.job_files import alive_key, run_id, run_prefix
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.submission.ports import NoRoom, Root
+from dyntrain.controller.jobs.submission.ports import NoCapacity, RootVolume
 from dyntrain.controller.jobs.verdict import Machine
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
@@ -36,8 +36,8 @@ DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain jo
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """The defaults (bucket, profile, security-group) from the stack of `dyntrain job template`. Without this stack,
-    there are no defaults.
+    """The defaults (bucket, profile, security-group) from the stack of `dyntrain job template`. Without this stack, the
+    result is empty.
     """
     with translated_errors(f"reading the parameters under {DEFAULTS_PATH}"):
         parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS_PATH)["Parameters"]
@@ -71,7 +71,7 @@ class AwsLauncher:
             )
             return str(self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"])
 
-    def root_of(self, image: str) -> Root | None:
+    def root_of(self, image: str) -> RootVolume | None:
         with translated_errors(f"looking at the image {image}"):
             description = self._ec2().describe_images(ImageIds=[image])["Images"][0]
         root_device = description.get("RootDeviceName", "")
@@ -79,7 +79,7 @@ class AwsLauncher:
             mapping.get("DeviceName"): mapping.get("Ebs", {}).get("VolumeSize")
             for mapping in description["BlockDeviceMappings"]
         }
-        return Root(root_device, int(volume_sizes[root_device])) if volume_sizes.get(root_device) else None
+        return RootVolume(root_device, int(volume_sizes[root_device])) if volume_sizes.get(root_device) else None
 
     def check_bucket(self, bucket: str) -> None:
         with translated_errors(f"looking at the bucket {bucket}"):
@@ -110,7 +110,7 @@ class AwsLauncher:
             except ClientError as error:
                 if error_code(error) in NO_CAPACITY_CODES:
                     message = str(error.response.get("Error", {}).get("Message", ""))
-                    raise NoRoom(
+                    raise NoCapacity(
                         error_code(error),
                         f"not all {fields['MaxCount']} machines are available, so none was launched: {message}",
                     ) from error

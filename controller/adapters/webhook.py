@@ -23,8 +23,8 @@ PAUSE_SECONDS = 1.0  # before the second attempt; doubled before the third attem
 CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 
-Pause = Callable[[float], None]
-Resolve = Callable[[str, int], list[str]]
+PauseFunction = Callable[[float], None]
+ResolveFunction = Callable[[str, int], list[str]]
 
 
 def resolve_addresses(host: str, port: int) -> list[str]:
@@ -50,10 +50,10 @@ class HttpsSender:
     def __init__(
         self,
         allowed: Callable[[str], bool] = is_public,
-        resolve: Resolve = resolve_addresses,
+        resolve: ResolveFunction = resolve_addresses,
         authority: str | None = None,
         timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
-        pause: Pause = time.sleep,
+        pause: PauseFunction = time.sleep,
     ) -> None:
         self._allowed, self._resolve, self._authority, self._pause = allowed, resolve, authority, pause
         self._timeout = urllib3.Timeout(connect=timeout[0], read=timeout[1])

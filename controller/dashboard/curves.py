@@ -14,10 +14,10 @@ MAX_POINTS = 1200  # more points cannot be seen on a screen
 
 @dataclass(frozen=True)
 class Point:
-    at: float
-    workers: int
+    at: float  # the time of the report
+    workers: int  # number of workers
     samples_per_second: float
-    metrics: Mapping[str, float | None]
+    metrics: Mapping[str, float | None]  # the values of the job's metrics, by name
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def thin_out(points: tuple[Point, ...]) -> tuple[Point, ...]:
     half_count = len(points) // 2
     kept_points = [
         point
-        for number, point in enumerate(points[:half_count])
-        if number % 2 == 0 or point.workers != points[number - 1].workers
+        for index, point in enumerate(points[:half_count])
+        if index % 2 == 0 or point.workers != points[index - 1].workers
     ]
     return (*kept_points, *points[half_count:])

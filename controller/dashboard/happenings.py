@@ -52,14 +52,14 @@ class Happenings:
     def with_new(self, trail_entries: Iterable[TrailEntry]) -> Happenings:
         """These events, and the events among `trail_entries` that are new."""
         read_since = self.since(0.0)
-        known_fields = {
+        known_event_fields = {
             (event.at, event.kind, event.instance, event.what, event.detail) for event in self._backwards(read_since)
         }
         last_number, new_events = self.latest, []
         for trail_entry in trail_entries:
             event_fields = _event_fields(trail_entry)
-            if event_fields not in known_fields:
-                known_fields.add(event_fields)
+            if event_fields not in known_event_fields:
+                known_event_fields.add(event_fields)
                 last_number += 1
                 new_events.append(Happening(last_number, *event_fields))
         return Happenings((*self.entries, *new_events)[-MAX_EVENTS:]) if new_events else self

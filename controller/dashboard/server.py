@@ -1,4 +1,4 @@
-"""The page's web application. It serves the page's files, answers its requests, and streams changes to it."""
+"""The web application behind the page, which serves files, answers requests, and streams changes to the page."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server that serves on a listening socket until SIGINT or SIGTERM. It first closes its open streams at the end,
-    because uvicorn waits for open streams.
+    """A server that serves on a listening socket until SIGINT or SIGTERM. At its end, the server first closes its open
+    streams, because uvicorn waits for open streams.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:

@@ -52,7 +52,7 @@ class JobResults(Protocol):
     def verdict(self, record: JobRecord) -> Exit | None:
         """The exit that is stored for the whole run, or None if no exit is stored or it cannot be read."""
 
-    def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
+    def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
         """The exit code of each rank that has ended, by rank."""
 
 

@@ -24,12 +24,12 @@ class JobRecord(BaseModel):
     digest: str  # of the job's request and code; equal digests mean the same job
     request: str = ""  # SHA-256 hash of the request in the bucket
     image: str = ""  # the attempt's machine image
-    bucket: str
+    bucket: str  # the S3 bucket with the job's files
     nodes: int  # number of machines
     instance_type: str
-    spot: bool = False
-    retries: int = 0
-    max_hours: float
+    spot: bool = False  # whether the machines are Spot instances
+    retries: int = 0  # how often an interrupted job may be launched again
+    max_hours: float  # time limit of the job
     since: float  # the start of the attempt
     changed: float  # the time of the last change of state
     state: State = "LAUNCHING"

@@ -12,8 +12,8 @@ from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord, State
 GRACE_SECONDS = 600.0  # for a finished job's machines to save their artifacts and switch themselves off
 DRAIN_SECONDS = 3600.0  # EC2 may show a launch late: an ended job is checked for this long
 # Nodes enforce the time limit themselves, from their own start, and report more about it
-OVERTIME_SECONDS = 1800.0
-SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+OVERTIME_SECONDS = 1800.0  # after `max_hours`, until the controller ends the machines
+SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")  # EC2's codes in `Machine.why`
 _LIVING_STATES = ("pending", "running", "stopping", "stopped")
 
 

@@ -40,7 +40,7 @@ def decision_of(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine])
     ended_ranks = set(range(record.nodes)) - {
         machine.rank for machine in machines if machine.living and machine.token == record.token
     }
-    exit_codes = ports.results.codes(record, ended_ranks) if record.state == "RUNNING" else {}
+    exit_codes = ports.results.exit_codes(record, ended_ranks) if record.state == "RUNNING" else {}
     return decide(record, machines, ports.results.verdict(record), exit_codes, now)
 
 

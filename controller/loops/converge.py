@@ -161,7 +161,7 @@ def _make_pass(
     all_nodes: bool,
     surveyed: bool,
 ) -> Decision | None:
-    """Make one pass: gather, decide, apply.
+    """Make one pass: gather facts, decide, and apply the decision.
 
     If `all_nodes` is False, this pass does not act on nodes whose own stream records will start another pass. So a
     thousand events cost one acknowledgement per node, though several passes see most of the nodes. The next tick
@@ -321,18 +321,18 @@ def _with_cluster_name(node: StoredNode, cluster: str) -> StoredNode:
 
 
 def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:
-    cluster, at = rules.policy.cluster, ports.clock()
-    if turn.is_taken and at > turn.until:
+    cluster, now = rules.policy.cluster, ports.clock()
+    if turn.is_taken and now > turn.until:
         raise RetryLater(f"this run's turn to announce statuses of {cluster} is over: the next run announces them")
-    trail_entries, acks = announce_changes(ports, rules, decision)
+    trail_entries, acks_by_instance = announce_changes(ports, rules, decision)
     performed = perform(ports, cluster, decision.actions, until=turn.until if turn.is_taken else None)
     for instance, effect_acks in performed.acks.items():
-        acks[instance] = acks.get(instance, NO_ACKS).join(effect_acks)
-    for instance, node_acks in acks.items():
+        acks_by_instance[instance] = acks_by_instance.get(instance, NO_ACKS).join(effect_acks)
+    for instance, node_acks in acks_by_instance.items():
         # one write for each node, without waking the stream: names, first reads, acknowledgements
         facts = nodes[instance].facts.join(NodeFacts(instance=instance, acks=node_acks))
         merge(ports, facts, wake=False, known=nodes[instance])
     if trail_entries or performed.trail:
-        ports.clusters.record(cluster, at, [*trail_entries, *performed.trail])
+        ports.clusters.record(cluster, now, [*trail_entries, *performed.trail])
     if performed.failures:
         raise RetryLater("; ".join(performed.failures))

@@ -53,7 +53,7 @@ _DEPENDENT_ACTIONS = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic
 @dataclass
 class Performed:
     """The results of all actions. Failed actions (`failures`) may succeed in a retry. Refused actions (`refused`)
-    cannot succeed.
+    cannot succeed in a retry.
     """
 
     acks: dict[str, Acks] = field(default_factory=dict)  # acknowledgements to store, by instance
@@ -70,8 +70,8 @@ class Performed:
 
 @dataclass(frozen=True)
 class _Effect:
-    """The result of one action. It took effect on `instances`, and each of these instances gets the acknowledgements
-    `acks`.
+    """The result of one action. The action took effect on `instances`, and each of these instances gets the
+    acknowledgements `acks`.
     """
 
     instances: tuple[str, ...] = ()  # the instances on which the action took effect
@@ -170,7 +170,9 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
-            if not ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result):
+            if not ports.groups.complete_action(
+                action.instance, action.group, action.hook, action.token, action.result
+            ):
                 return _overdue_effect(ports, action)
         case HeartbeatLifecycle():
             if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
@@ -214,15 +216,17 @@ def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effec
 
 
 def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
-    unaffected = batch.missing | set(batch.refused)
-    affected = tuple(instance for instance in instances(action) if instance not in unaffected)
+    unaffected_instances = batch.missing | set(batch.refused)
+    affected_instances = tuple(instance for instance in instances(action) if instance not in unaffected_instances)
     entry_value: str = action.status if isinstance(action, SetStatusTag) else ""
     entry_value = action.result if isinstance(action, CompleteLifecycle) else entry_value
     action_kind = type(action).__name__
     trail_entries = tuple(
-        ActionDone(kind=action_kind, instance=instance, value=entry_value, why=why) for instance in affected
+        ActionDone(kind=action_kind, instance=instance, value=entry_value, why=why) for instance in affected_instances
     )
-    return _Effect(affected, acknowledgement(action, ports.clock() if at is None else at), trail_entries, batch.refused)
+    return _Effect(
+        affected_instances, acknowledgement(action, ports.clock() if at is None else at), trail_entries, batch.refused
+    )
 
 
 def _overdue_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:

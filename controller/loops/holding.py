@@ -36,16 +36,16 @@ def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: 
         failure_streak = streak(decision.nodes, group)
         if not all_groups and (failure_streak is None or failure_streak.times < rules.policy.alike_failures):
             continue
-        stored = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
-        launches_held = stored.facts.hold is not None and stored.facts.hold.held
-        if not launches_held and plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock()) is None:
+        stored_group = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
+        launches_held = stored_group.facts.hold is not None and stored_group.facts.hold.held
+        if not launches_held and plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock()) is None:
             continue
         group_size = ports.groups.sizes([group]).get(group)
         if group_size is None or group_size.base:
             continue
-        hold_plan = plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock(), group_size.launches)
+        hold_plan = plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock(), group_size.launches)
         if hold_plan is not None:
-            _apply(ports, rules, stored, hold_plan)
+            _apply(ports, rules, stored_group, hold_plan)
         elif launches_held:
             ports.metrics.count(LAUNCHES_HELD, rules.policy.cluster)
 

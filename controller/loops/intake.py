@@ -1,4 +1,4 @@
-"""Turns events into stored facts. This module does nothing else.
+"""Turns events into stored facts, and does nothing else.
 
 1. observe: parse the payload into facts (pure)
 2. gather: read the item of the event's instance, group or cluster
@@ -46,8 +46,8 @@ class IntakeOutcome:
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
-    """Handle one event. `keys` as for `observe`. Raises RetryLater when the table cannot be written, so that the event
-    is delivered again.
+    """Handle one event. `keys` are the public keys that verify the sender of a report. Raises RetryLater when the table
+    cannot be written, so that the event is delivered again.
     """
     intake_outcome = _store_observation(ports, observe(event, elastic, keys), elastic, is_authentic=bool(keys))
     log_level = logging.ERROR if intake_outcome.kind == "quarantined" else logging.INFO

@@ -175,8 +175,8 @@ class Parameters(Protocol):
         """The JSON of every cluster's policy parameter, by cluster name."""
 
     def stages(self) -> Mapping[str, str]:
-        """All parameters below the path `STAGES`, by name. They say where this account's controllers have their
-        resources.
+        """All parameters below the path `STAGES`, by name. These parameters say where this account's controllers have
+        their resources.
         """
 
     def target(self, cluster: str) -> str | None:
@@ -242,7 +242,7 @@ class Groups(Protocol):
     def hooks(self, group: str) -> Mapping[str, Transition]:
         """The transition of each lifecycle hook of the group, by the hook's name."""
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         """Complete the lifecycle action. Returns False if the action no longer exists, which is no error."""
@@ -263,8 +263,8 @@ class Groups(Protocol):
         """
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """The groups of `tagged` that were created by the CloudFormation stack that the tag's value names. Nobody can
-        forge this.
+        """The groups of `tagged` that were created by the CloudFormation stack that the tag's value names. The name of
+        a group's own stack cannot be forged.
         """
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:

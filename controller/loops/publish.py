@@ -24,10 +24,11 @@ ATTEMPTS = 5  # writes of the parameter before a run gives up
 
 
 def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
-    """Publish at least `revision`. Returns the published membership, or None if another run has published a later
-    revision.
+    """Publish the cluster's target with the revision `revision` or a later revision. Returns the published membership,
+    or None if another run has published a later revision.
 
-    Raises Disputed, RetryLater when other runs keep changing the item, and the errors of the ports.
+    Raises Disputed if another controller wrote the parameter, RetryLater if other runs keep changing the item, and the
+    errors of the ports.
     """
     stored_membership = ports.clusters.get(cluster)
     if stored_membership.published > revision:

@@ -89,15 +89,15 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
             ports.metrics.count(READ_FAILED, cluster)
         return Resynced(len(policies), 0, 0, complete=False)
     changed_facts: list[tuple[NodeFacts, StoredNode | None]] = []
-    for node_news in _read_facts(policies, stored_nodes, reading, elastic):
-        stored_node = stored_nodes.get(node_news.instance) or ports.nodes.get(node_news.instance)
-        if _differs(stored_node, node_news, policies, elastic, read_started):
-            changed_facts.append((node_news, stored_node))
+    for new_facts in _read_facts(policies, stored_nodes, reading, elastic):
+        stored_node = stored_nodes.get(new_facts.instance) or ports.nodes.get(new_facts.instance)
+        if _differs(stored_node, new_facts, policies, elastic, read_started):
+            changed_facts.append((new_facts, stored_node))
     held_losses = doubtful_losses(ports, policies, stored_nodes, changed_facts, elastic, read_started)
     written_count = sum(
-        merge(ports, node_news, wake=True, known=stored_node) is None
-        for node_news, stored_node in changed_facts
-        if node_news.instance not in held_losses.instances
+        merge(ports, new_facts, wake=True, known=stored_node) is None
+        for new_facts, stored_node in changed_facts
+        if new_facts.instance not in held_losses.instances
     )
     _store_doubts(ports, stored_nodes, reading, held_losses)
     _tick_clusters(ports, policies, surveyed=not held_losses.clusters)
@@ -129,7 +129,7 @@ def facts_of_instance(
 
 def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
     """The facts about a group's member. `hooks` are the group's lifecycle hooks, which are given only after a lost
-    event. With them, the controller completes the member's lifecycle action by instance id.
+    event. With these hooks, the controller completes the member's lifecycle action by instance id.
     """
     waiting_hooks = {
         f"{hook_name}@{started:.0f}": Hook(
@@ -170,29 +170,31 @@ def _read_aws(
     tagged_instances = ports.instances.tagged(tag_keys) if policies else ()
     instances_by_template = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
     launched_instances = {
-        seen_instance.instance: seen_instance for group in instances_by_template.values() for seen_instance in group
+        seen_instance.instance: seen_instance
+        for template_instances in instances_by_template.values()
+        for seen_instance in template_instances
     }
     cluster_by_template = {launch_template_name(cluster): cluster for cluster in policies}
     template_cluster_by_instance = {
         seen_instance.instance: cluster_by_template[template_name]
-        for template_name, group in instances_by_template.items()
-        for seen_instance in group
+        for template_name, template_instances in instances_by_template.items()
+        for seen_instance in template_instances
     }
     living_ids = {instance for instance, node in stored.items() if not node.facts.terminated} | {
         member.instance for member in members
     }
-    seen_by_now = {
+    seen_by_id = {
         **launched_instances,
         **{seen_instance.instance: seen_instance for seen_instance in tagged_instances},
     }
-    missed_instances = living_ids - set(seen_by_now)
+    missed_instances = living_ids - set(seen_by_id)
     queried_ids = frozenset(
         instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
     )
     described_instances = ports.instances.by_id(sorted(queried_ids)) if queried_ids else ()
     return ResyncReading(
         started,
-        [*seen_by_now.values(), *described_instances],
+        [*seen_by_id.values(), *described_instances],
         members,
         hooks_by_group,
         cluster_by_group,
@@ -317,8 +319,8 @@ class _DecisiveFacts:
 
     cluster: str | None
     tags: Mapping[str, str] | None
-    elastic: bool
-    base: bool
+    elastic: bool  # the node is an elastic node
+    base: bool  # the node is a base node
     state: InstanceState | None
     terminated: bool
     requested: bool

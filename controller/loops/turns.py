@@ -5,8 +5,8 @@ EC2's tags have no compare-and-set. If two runs overlapped, the slower run could
 status. So a run with statuses to announce first takes the cluster's turn, and then reads the facts again. If the turn
 is taken, a run leaves its instances to the run that has the turn, which handles them before it ends.
 
-A turn is short. After a run dies or hangs, the next run also handles the instances that were left to the dead run. No
-tag is written after a turn's end.
+A turn lasts only a short time. After a run dies or hangs, the next run also handles the instances that were left to the
+dead run. No tag is written after a turn's end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Apply a pool's decision to AWS. This sets the desired capacity of a group, or starts and tags, untags and stops
+"""Apply a pool's decision to AWS. The actions set the desired capacity of a group, or start and tag, untag and stop
 instances. Nothing is terminated.
 """
 
@@ -38,14 +38,14 @@ class ActionResults:
     failures: tuple[str, ...]  # messages of failures that are worth a retry
 
 
-def act(
+def apply_decision(
     pool_ports: PoolPorts,
     policy: ClusterPolicy,
     decision: PoolDecision,
     instance_plan: InstancePlan | None,
     elastic: ElasticTag,
 ) -> ActionResults:
-    """Apply the decision. Errors of AWS or of the table are never raised here."""
+    """Apply the decision. This function never raises an error of AWS or of the table."""
     ports, cluster = pool_ports.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
     trail_entries = [*performed.trail, *performed.refused]
@@ -62,8 +62,8 @@ def act(
 def _actions(
     policy: ClusterPolicy, decision: PoolDecision, instance_plan: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
-    """The actions in order. Machines are untagged before they are stopped and started before they are tagged, because a
-    stopped machine with the tag would look broken.
+    """The actions of the decision, in order. Machines are untagged before they are stopped and started before they are
+    tagged, because a stopped machine with the tag would look broken.
     """
     actions: list[Action] = []
     group = group_of(policy)

@@ -289,8 +289,8 @@ def _is_allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
 
 
 def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
-    """The decision that contains the cluster's state and target. It is derived from the facts as in the controller's
-    own loop.
+    """The decision that contains the cluster's state and target. The decision is derived from the facts in the same way
+    as in the controller's own loop.
     """
     cluster = policy.cluster
     stored_membership = ports.clusters.get(cluster)

@@ -1,5 +1,5 @@
-"""Ports of the pool of reserved capacity, in addition to `loops.ports`. They cover reservations, all instances of the
-account, and the ledger of claims.
+"""Ports of the pool of reserved capacity, in addition to `loops.ports`. These ports cover reservations, all instances
+of the account, and the ledger of claims.
 
 A port is an interface through which the controller uses one AWS service.
 """

@@ -22,7 +22,7 @@ from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.instances import InstancePlan, plan_instances
 from dyntrain.controller.core.pool.plan import Plan, PoolDecision, plan_pools
 from dyntrain.controller.loops.registry import Registry
-from dyntrain.controller.pool.act import ActionResults, act
+from dyntrain.controller.pool.act import ActionResults, apply_decision
 from dyntrain.controller.pool.gather import PoolReading, inputs_of, read_pools
 from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
@@ -33,7 +33,7 @@ MIN_PAUSE_SECONDS = 10.0  # between two runs that events started; scheduled runs
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The result of a run. If a read failed, `complete` is False, and nothing was changed."""
+    """The result of a run of this loop. If a read failed, `complete` is False, and nothing was changed."""
 
     pools: int  # number of pools
     changed: tuple[str, ...] = ()  # clusters whose pool an action changed
@@ -44,8 +44,8 @@ class RebalanceResult:
 def rebalance(
     pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
 ) -> RebalanceResult:
-    """Decide and act once. `prompted` says that an event started this run, and there may be very many events. Raises
-    RetryLater when an action failed. The run can safely be repeated.
+    """Decide on all pools and act once. `prompted` says that an event started this run, and there may be very many
+    events. Raises RetryLater when an action failed. The run can safely be repeated.
     """
     policies = pool_policies(registry)
     if not policies:
@@ -75,7 +75,9 @@ def rebalance(
         return RebalanceResult(len(policies), skipped="another run has decided meanwhile")
     _record_decisions(pool_ports, plan, inputs)
     results = [
-        act(pool_ports, policies[decision.pool.cluster], decision, instance_plans.get(decision.pool.cluster), elastic)
+        apply_decision(
+            pool_ports, policies[decision.pool.cluster], decision, instance_plans.get(decision.pool.cluster), elastic
+        )
         for decision in plan.decisions
         if not decision.pool.dry_run
     ]

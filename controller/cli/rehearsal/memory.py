@@ -258,7 +258,7 @@ class _Groups:
     def hooks(self, group: str) -> Mapping[str, Transition]:
         return {}
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         return True

@@ -54,7 +54,7 @@ class Packed:
 
 
 def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
-    """Pack the folder. Artifacts that a local trial run wrote are left out. Raises Misconfigured."""
+    """Pack the folder. Artifacts that a local trial run wrote are left out of the archive. Raises Misconfigured."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
     file_names = sorted(_files_to_pack(folder, artifacts))
@@ -92,16 +92,16 @@ def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
         ]  # each folder with the real paths of its parent folders
         while level_folders:
             subfolders: dict[str, tuple[str, ...]] = {}
-            files = []
+            level_files = []
             for parent, parent_paths in level_folders:
                 for folder_entry in _folder_entries(folder / parent):
                     name = f"{parent}/{folder_entry.name}".lstrip("/")
                     if folder_entry.is_dir():
                         subfolders[name] = parent_paths
                     elif folder_entry.is_file():
-                        files.append(name)
-            ignored_names = ignored_names_of(list(subfolders), files)
-            yield from (name for name in files if name not in ignored_names)
+                        level_files.append(name)
+            ignored_names = ignored_names_of(list(subfolders), level_files)
+            yield from (name for name in level_files if name not in ignored_names)
             level_folders = [
                 (name, _with_real_path(folder, name, parent_paths))
                 for name, parent_paths in subfolders.items()

@@ -39,8 +39,8 @@ class PreparedCluster:
     """A checked request for a cluster."""
 
     request: JobRequest
-    packed: Packed | None  # None if the code is an archive in S3
-    stored: StoredJob  # has version 0 for a new job
+    packed: Packed | None  # the packed code; None if the code is an archive in S3
+    stored: StoredJob  # the job's record; its version is 0 for a new job
     parameters: Mapping[str, str]  # of the cluster's template
     warning: str = ""  # a possible problem that cannot be checked beforehand
 
@@ -127,8 +127,8 @@ def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
     """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the former
-    stack, or None if there was no stack. This can safely be interrupted and repeated. Raises GiveUp, also if it takes
-    longer than STOP_SECONDS.
+    stack, or None if there was no stack. The call can safely be interrupted and repeated. Raises GiveUp, also if the
+    end takes longer than STOP_SECONDS.
     """
     stored_job = ports.records.get(name)
     stack = stacks.stack(name)

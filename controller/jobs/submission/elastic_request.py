@@ -17,9 +17,9 @@ from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 from dyntrain.controller.jobs.submission.request import JobRequest, check
 from dyntrain.controller.jobs.verdict import Phase, phase
 
-MAX_NODES = 33  # the template's mapping of workers, and the master
-MIN_DISK_GIB = 20  # GiB, as the template has it
-DEFAULT_MAX_WORKERS = 16  # least MaxWorkers, the template's own default
+MAX_NODES = 33  # as many as the template's mapping of workers allows, and the master
+MIN_DISK_GIB = 20  # as in the cluster's template
+DEFAULT_MAX_WORKERS = 16  # MaxWorkers in the template
 # Size limit of command and variables in SSM's standard parameter, besides the node's other settings
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
 MAX_SETTINGS_BYTES = 4096 - 1350
@@ -46,7 +46,7 @@ class ClusterSettings:
 
     stage: str  # the controller's deployment stage
     package: str  # the wheel that nodes install, as s3://BUCKET/KEY
-    key_name: str = ""
+    key_name: str = ""  # name of the EC2 key pair for SSH
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 

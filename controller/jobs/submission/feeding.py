@@ -1,5 +1,5 @@
-"""Build the command of a job with data channels. Then the feed, a program inside the job's plan, runs as the parent
-process of the user's command.
+"""Build the command of a job with data channels. The feed, a program inside the job's plan, runs as the parent process
+of the user's command.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def program_text() -> str:
 
 
 def program() -> bytes:
-    """The feed's program as a zip archive that Python can run. It always has the same bytes."""
+    """The feed's program as a zip archive that Python can run. The archive always has the same bytes."""
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
         texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
-        for file_name in MODULES:
-            path = f"training/feed/{file_name}.py"
+        for module_name in MODULES:
+            path = f"training/feed/{module_name}.py"
             texts_by_path[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
         texts_by_path["__main__.py"] = "import sys\nfrom dyntrain.training.feed.command import main\nsys.exit(main())\n"
         for file_name, text in sorted(texts_by_path.items()):

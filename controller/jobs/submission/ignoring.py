@@ -39,14 +39,14 @@ def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[IgnoreFi
     file_patterns = _read_patterns(file)
     patterns = b"".join(line.encode() + b"\n" for line in default_patterns) + file_patterns
     with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as temporary_folder:
-        git = _Git(Path(temporary_folder), patterns)
+        git = _GitFilter(Path(temporary_folder), patterns)
         if git.works():
             yield git
             return
-    yield _Library(file, patterns.decode())
+    yield _LibraryFilter(file, patterns.decode())
 
 
-class _Library:
+class _LibraryFilter:
     """Filter with the patterns of the library pathspec. The names' parent folders must not be ignored."""
 
     def __init__(self, file: Path, patterns: str) -> None:
@@ -89,20 +89,20 @@ class _Library:
 def _read_patterns(file: Path) -> bytes:
     """The ignore file's text without the byte order mark that editors on Windows write."""
     try:
-        content = file.read_bytes()
+        file_content = file.read_bytes()
     except FileNotFoundError:
         return b""
-    if content.startswith(_UTF16_BOMS):
+    if file_content.startswith(_UTF16_BOMS):
         raise Misconfigured(f"{file} cannot be read as a .gitignore: it is UTF-16; save it as UTF-8")
-    content = content.removeprefix(_UTF8_BOM)
+    file_content = file_content.removeprefix(_UTF8_BOM)
     try:
-        content.decode()
+        file_content.decode()
     except UnicodeDecodeError as error:
         raise Misconfigured(f"{file} cannot be read as a .gitignore: {error}; save it as UTF-8") from error
-    return content
+    return file_content
 
 
-class _Git:
+class _GitFilter:
     def __init__(self, temporary_folder: Path, patterns: bytes) -> None:
         self._tree, self._patterns = temporary_folder / "tree", temporary_folder / "patterns"
         self._patterns.write_bytes(patterns)

@@ -11,12 +11,12 @@ from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.verdict import Machine
 
 
-class NoRoom(Refused):
+class NoCapacity(Refused):
     """AWS lacks capacity for all the machines now, and has launched no machine."""
 
 
 @dataclass(frozen=True)
-class Root:
+class RootVolume:
     """The root volume of a machine image. A volume made from the image cannot be smaller."""
 
     device: str  # device name
@@ -33,7 +33,7 @@ class Launcher(Protocol):
         them. Raises Refused for an unknown type, and GiveUp if no image has a driver for the GPUs.
         """
 
-    def root_of(self, image: str) -> Root | None:
+    def root_of(self, image: str) -> RootVolume | None:
         """The image's root volume, or None if the image has no root volume. Raises Refused for an image that does not
         exist.
         """
@@ -46,7 +46,8 @@ class Launcher(Protocol):
 
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
         """Launch all machines, or raise Refused and launch no machine. After RetryLater the outcome is unknown, and the
-        same call can be repeated. Raises Refused also if a different call with this token has launched machines.
+        same call can be repeated. Also raises Refused if a different call with the same client token has launched
+        machines.
         """
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import JOB_NAME, JOB_TAG, client_token
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.submission.ports import Root
+from dyntrain.controller.jobs.submission.ports import RootVolume
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,29 +34,29 @@ class JobRequest:
     instance_type: str
     image: str  # AMI id; "" for the newest public image
     bucket: str
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # the command that each node runs
     profile: str = ""  # name or ARN of the IAM instance profile; "" for none
     placement_group: str = ""  # "" for none
     security_group: str = ""  # "" for AWS's default
     subnet: str = ""  # "" for AWS's default
-    spot: bool = False
-    retries: int = 0
-    max_hours: float = 24.0
-    env: Mapping[str, str] = field(default_factory=dict)
+    spot: bool = False  # whether to launch Spot instances
+    retries: int = 0  # how often an interrupted job may be launched again
+    max_hours: float = 24.0  # time limit of the job
+    env: Mapping[str, str] = field(default_factory=dict)  # the command's environment variables
     requirements: str = ""  # pip's requirements file in the code; "" for none
     artifacts: str = "artifacts"  # the folder in the code that is saved to the bucket
     port: int = MASTER_PORT
     disk: int = 0  # GiB of the root volume; 0 for the image's size and EXTRA_DISK_GIB more
     channels: tuple[str, ...] = ()  # data channels, as arguments of the feed
     workers_per_node: int = 1  # ranks on each machine, which share the channels
-    data_root: str = DATA_ROOT
+    data_root: str = DATA_ROOT  # the folder in which the command finds its data channels
 
     def digest(self, code: str) -> str:
         """The request's digest: equal digests mean the same job. `code` is the digest of the packed code."""
         digested_fields = {**asdict(self), "code": code}
         return hashlib.sha256(json.dumps(digested_fields, sort_keys=True).encode()).hexdigest()[:16]
 
-    def text(self) -> bytes:
+    def as_json(self) -> bytes:
         """The request as JSON, which the bucket stores."""
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
 
@@ -102,7 +102,7 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
         name=request.name,
         submission=submission,
         digest=digest,
-        request=hashlib.sha256(request.text()).hexdigest(),
+        request=hashlib.sha256(request.as_json()).hexdigest(),
         image=image,
         bucket=request.bucket,
         nodes=request.nodes,
@@ -149,7 +149,7 @@ def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) 
     }
 
 
-def root_volume(request: JobRequest, root: Root | None) -> list[dict[str, Any]]:
+def root_volume(request: JobRequest, root: RootVolume | None) -> list[dict[str, Any]]:
     """The root volume as a block device mapping for EC2. Raises GiveUp if the image needs a larger volume than
     --disk.
     """
@@ -172,8 +172,8 @@ def root_volume(request: JobRequest, root: Root | None) -> list[dict[str, Any]]:
 def launch_fields(
     request: JobRequest, run: str, image: str, user_data: str, volumes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of the single RunInstances call. It launches either all nodes or no node, and never launches them
-    twice.
+    """The fields of the single RunInstances call. The call launches either all nodes or no node, and never launches
+    them twice.
     """
     instance_tags = {
         "NAME": request.name,

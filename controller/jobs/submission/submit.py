@@ -25,7 +25,7 @@ from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
 from dyntrain.controller.jobs.submission.claim import claim_record, forget_job, write_record
 from dyntrain.controller.jobs.submission.code import Packed
 from dyntrain.controller.jobs.submission.feeding import command_of
-from dyntrain.controller.jobs.submission.ports import Launcher, NoRoom
+from dyntrain.controller.jobs.submission.ports import Launcher, NoCapacity
 from dyntrain.controller.jobs.submission.request import (
     JobRequest,
     check,
@@ -50,8 +50,8 @@ class Prepared:
     """A checked request for a job."""
 
     request: JobRequest
-    packed: Packed | None  # None if the code is an archive in S3
-    stored: StoredJob  # has version 0 for a new job
+    packed: Packed | None  # the packed code; None if the code is an archive in S3
+    stored: StoredJob  # the job's record; its version is 0 for a new job
 
 
 def prepare(
@@ -142,7 +142,7 @@ def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequen
         return launch(ports, launcher, request, stored_job, say)
     except RetryLater:
         raise
-    except NoRoom as error:
+    except NoCapacity as error:
         write_record(
             ports,
             previous_record.model_copy(update={"reason": f"attempt {record.attempt} is not launched: {error}"}),
@@ -200,7 +200,7 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
 
 
 def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-    """Tag the instances. This is retried for about a minute, until EC2 knows the new instances."""
+    """Tag the instances. Tagging is retried for about a minute, until EC2 knows the new instances."""
     for attempts_left in reversed(range(TAG_ATTEMPTS)):
         try:
             launcher.tag(instances, tags)

@@ -26,4 +26,4 @@ def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> No
         launcher.put(request.bucket, code_key, packed.content)
     elif (code_source := source_of(request.code)) is not None:
         launcher.copy(code_source, request.bucket, code_key)
-    launcher.put(request.bucket, files.request_key(request.name), request.text())
+    launcher.put(request.bucket, files.request_key(request.name), request.as_json())

@@ -63,8 +63,8 @@ exit
 
 
 def program() -> bytes:
-    """The nodes' program as a zip archive that Python can run. It always has the same bytes, and is not compressed,
-    because `_packed_program` compresses it.
+    """The nodes' program as a zip archive that Python can run. The archive always has the same bytes, and is not
+    compressed, because `_packed_program` compresses it.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
@@ -80,8 +80,8 @@ def program() -> bytes:
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """The user-data script, which is smaller than EC2's limit. It contains no settings of the job, because everybody
-    who may describe instances can read it.
+    """The user-data script, which is smaller than EC2's limit. The script contains no settings of the job, because
+    everybody who may describe instances can read it.
     """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     shutdown_seconds = int(max_hours * 3600) + 3600
