@@ -181,11 +181,11 @@ def test_a_kept_token_is_the_owners_alone_and_the_same_again(tmp_path: Path) -> 
 
 
 def test_a_port_that_is_taken_is_said_in_a_sentence(bed: Bed) -> None:
-    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another one"):
+    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another port"):
         listen(bed.port)
 
 
 def test_a_cloud_takes_leave_to_change_only_together_with_a_page_that_uses_it() -> None:
     done = CliRunner().invoke(main, ["local", "up", "--allow-changes"])
     assert done.exit_code == 2
-    assert "give --dashboard" in done.output
+    assert "add --dashboard" in done.output

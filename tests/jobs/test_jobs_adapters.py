@@ -114,7 +114,7 @@ def test_the_image_is_taken_by_hardware(kind: str, parameter: str) -> None:
 
 @pytest.mark.parametrize("kind", ["p3dn.24xlarge", "g6f.large"])
 def test_gpus_that_the_image_has_no_driver_for_want_an_image_of_ones_own(kind: str) -> None:
-    with pytest.raises(GiveUp, match=r"take g4dn, .*; or give --image"):
+    with pytest.raises(GiveUp, match=r"take g4dn, .*; or name an image"):
         launcher().image_for(kind)
 
 

@@ -134,7 +134,7 @@ def test_a_cluster_has_as_many_workers_a_node_as_were_typed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "a.b"}, "no name of a cluster"),
+        ({"name": "a.b"}, "no cluster name"),
         ({"nodes": 34}, "at most 33"),
         ({"command": ("{{resolve:ssm:x}}",)}, "reference"),
         ({"command": ("python3", "x" * 4096)}, "more than"),

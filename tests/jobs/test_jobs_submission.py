@@ -72,8 +72,8 @@ def test_settings_of_the_command_are_not_in_the_user_data_which_many_may_read() 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"name": "a/b"}, "no name of a job"),
-        ({"name": "x" * 60}, "no name of a job"),
+        ({"name": "a/b"}, "no job name"),
+        ({"name": "x" * 60}, "no job name"),
         ({"bucket": "No_Bucket"}, "no name of an S3 bucket"),
         ({"command": ()}, "no command"),
         ({"retries": 2}, "needs --spot"),
