@@ -35,14 +35,14 @@ def test_an_address_is_refused_and_makes_no_folder(
     (tmp_path / "x.jsonl").write_text("")
     done = CliRunner().invoke(main, typed)
     assert done.exit_code in (1, 2)
-    assert "an address" in done.output or "neither a folder nor s3://" in done.output
+    assert "an address" in done.output or "no folder and no s3://" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
 
 
 def test_the_code_of_a_job_is_a_folder_or_in_s3() -> None:
     assert source_of("s3://data/code.tar.gz") == ("data", "code.tar.gz")
     assert source_of("./code") is None
-    with pytest.raises(GiveUp, match="neither a folder nor s3://BUCKET/KEY"):
+    with pytest.raises(GiveUp, match="no folder and no s3://BUCKET/KEY"):
         source_of("gs://data/code")
 
 

@@ -27,7 +27,7 @@ def source_of(code: str) -> tuple[str, str] | None:
     """
     if not code.startswith("s3://"):
         if not_local_problem(code):
-            raise GiveUp(f"{code} is neither a folder nor s3://BUCKET/KEY")
+            raise GiveUp(f"{code} is no folder and no s3://BUCKET/KEY")
         return None
     bucket, _, key = code.removeprefix("s3://").partition("/")
     return bucket, key
