@@ -47,14 +47,11 @@ def _registry() -> Any:
 
 @cache
 def _identity_keys() -> Keys:
-    """The public keys with which the senders of reports are verified. If there are no keys, a warning is logged once in
-    a process.
-    """
+    """The public keys that verify the senders of reports. If there are none, a warning is logged once in a process."""
     identity_keys = settings().identity_keys
     if not identity_keys:
         logger.warning(
-            "reports are accepted without verification of their senders: %s holds no public keys",
-            IDENTITY_KEYS,
+            "reports are accepted without verification of their senders: %s holds no public keys", IDENTITY_KEYS
         )
     return identity_keys
 

@@ -179,9 +179,7 @@ def _false_if_stale(error: ClientError) -> bool:
 
 
 def _member_of_group(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """The group's member. Returns None for an instance that is being detached, because it no longer belongs to the
-    group.
-    """
+    """The group's member. Returns None for an instance that is being detached, because it leaves the group."""
     lifecycle_state: str = entry["LifecycleState"]
     waiting_hook: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

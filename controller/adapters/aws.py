@@ -76,12 +76,7 @@ NO_CAPACITY_CODES = (
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
 # services whose clients botocore creates itself, for profiles with a role or a login
-CREDENTIAL_SERVICES = (
-    "signin",
-    "sso",
-    "sso-oidc",
-    "sts",
-)
+CREDENTIAL_SERVICES = ("signin", "sso", "sso-oidc", "sts")
 
 
 class _ServiceModels(Loader):
@@ -126,9 +121,7 @@ class Clients:
             self._until.reset(reset_token)
 
     def _check_deadline(self, **_request: Any) -> None:
-        """Raise RetryLater if the deadline for EC2 requests has passed. botocore calls this function before each
-        attempt.
-        """
+        """Raise RetryLater if the deadline for EC2 requests has passed. botocore calls this before each attempt."""
         deadline = self._until.get()
         if deadline is not None and time.time() > deadline:
             raise RetryLater(

@@ -20,9 +20,7 @@ class BoardBucket:
         self._sizes: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Upload the files that have grown. The upload can safely be repeated after an error. Raises
-        ControllerError.
-        """
+        """Upload the files that have grown. The upload may safely be repeated after errors. Raises ControllerError."""
         s3 = self._clients.s3()
         paths_by_name = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
         with translated_errors(f"writing s3://{self._bucket}/{self._prefix}"):

@@ -109,13 +109,8 @@ def membership_item(cluster: str, stored: StoredMembership, version: int) -> Ite
 
 def membership_of(item: Mapping[str, Any]) -> StoredMembership:
     format_of(item)
-    membership_fields = {
-        **json.loads(item["membership"]["S"]),
-        "members": [entry["S"] for entry in item["members"]["L"]],
-    }
-    return StoredMembership(
-        Membership.model_validate(membership_fields), int(item["published"]["N"]), int(item["version"]["N"])
-    )
+    fields = {**json.loads(item["membership"]["S"]), "members": [entry["S"] for entry in item["members"]["L"]]}
+    return StoredMembership(Membership.model_validate(fields), int(item["published"]["N"]), int(item["version"]["N"]))
 
 
 def turn_key(cluster: str) -> Item:
@@ -228,12 +223,8 @@ def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
 
 
 def notice_item(message: str, notice: StoredNotice, version: int, expires: float) -> Item:
-    notice_attributes: Item = {
-        "state": {"S": notice.state},
-        "at": {"N": str(notice.at)},
-        "expires": {"N": str(int(expires))},
-    }
-    return {**notice_key(message), **notice_attributes, **_common_attributes(version, wake=False)}
+    fields: Item = {"state": {"S": notice.state}, "at": {"N": str(notice.at)}, "expires": {"N": str(int(expires))}}
+    return {**notice_key(message), **fields, **_common_attributes(version, wake=False)}
 
 
 def notice_of(item: Mapping[str, Any]) -> StoredNotice:

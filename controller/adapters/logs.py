@@ -27,9 +27,7 @@ class CloudWatchLogs:
         self._client: Any = clients.logs()
 
     def streams(self, group: str, prefix: str) -> list[str]:
-        """The names of the log group's streams that begin with `prefix`. The list is empty if the log group does not
-        exist.
-        """
+        """The names of the log group's streams that begin with `prefix`. Empty if the log group does not exist."""
         with translated_errors(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """The controller's ports on AWS, which use `clients` or new clients. This function creates no client and makes no
+    """The controller's ports on AWS, with `clients` or new clients. This function creates no client and makes no
     call.
     """
     from dyntrain.controller.adapters import aws

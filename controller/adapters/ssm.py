@@ -25,9 +25,7 @@ class SsmParameters:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """The text of each cluster's policy, by cluster. SSM returns secrets under the same path encrypted, and they
-        are ignored.
-        """
+        """The text of each cluster's policy, by cluster. Secrets under the same path stay encrypted and are ignored."""
         policy_texts = {}
         with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
             pages = (

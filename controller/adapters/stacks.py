@@ -19,9 +19,7 @@ LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
 class AwsStacks:
-    """Implements the port `Stacks` with CloudFormation. `template` is the text of the cluster's CloudFormation
-    template.
-    """
+    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's CloudFormation template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template

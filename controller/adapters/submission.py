@@ -60,14 +60,12 @@ class AwsLauncher:
                     f"no image was chosen: {driver_problem}; or name an image with a driver for these GPUs by --image"
                 )
             architectures = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            supported_architectures = [
-                architecture for architecture in architectures if architecture in ARCHITECTURES
-            ] or ["x86_64"]
+            supported = [name for name in architectures if name in ARCHITECTURES] or ["x86_64"]
             gpu_makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
             parameter_name = (
-                GPU_IMAGE_PARAMETER.format(supported_architectures[0])
+                GPU_IMAGE_PARAMETER.format(supported[0])
                 if "NVIDIA" in gpu_makers
-                else IMAGE_PARAMETER.format(ARCHITECTURES[supported_architectures[0]])
+                else IMAGE_PARAMETER.format(ARCHITECTURES[supported[0]])
             )
             return str(self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"])
 

@@ -76,15 +76,15 @@ def answer_change(connection: Connection, change_request: ChangeRequest) -> dict
     since then, nothing is done, and the new sentence is returned. Raises ControllerError for an impossible change.
     """
     planned_request = _plan_change(connection, change_request.change)
-    is_carried_out = change_request.agreed == planned_request.sentence
-    if is_carried_out:
+    is_agreed = change_request.agreed == planned_request.sentence
+    if is_agreed:
         carry_out(connection.ports, planned_request)
     stale_problem = (
-        "the change would be another one by now; check it again" if change_request.agreed and not is_carried_out else ""
+        "the change would be another one by now; check it again" if change_request.agreed and not is_agreed else ""
     )
     return {
         "problem": stale_problem,
-        "done": is_carried_out,
+        "done": is_agreed,
         "sentence": planned_request.sentence,
         "aws": planned_request.aws_command,
     }

@@ -90,9 +90,7 @@ def listen(port: int) -> socket.socket:
 
 
 def kept_token(path: Path) -> str:
-    """The token in the file. A missing file is created with a new token, and only its owner can read it. Raises
-    Misconfigured.
-    """
+    """The token in the file. A missing file is created with a new token, for its owner only. Raises Misconfigured."""
     try:
         with (
             suppress(FileExistsError),

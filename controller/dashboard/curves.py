@@ -43,25 +43,16 @@ class Curves:
         `reported` are the points of the job's own history, which also covers the time before the page was opened.
         """
         reported_points = [
-            Point(
-                reported_point["at"],
-                reported_point["workers"],
-                reported_point["samples_per_second"],
-                reported_point["metrics"],
-            )
-            for reported_point in reported
+            Point(entry["at"], entry["workers"], entry["samples_per_second"], entry["metrics"]) for entry in reported
         ]
         last_reported_at = reported_points[-1].at if reported_points else -math.inf
         points = [*reported_points, *(point for point in self.points if point.at > last_reported_at)]
-        metric_names = sorted({metric_name for point in points for metric_name in point.metrics})
+        metric_names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],
             "workers": [point.workers for point in points],
             "samples_per_second": [finite(point.samples_per_second) for point in points],
-            "metrics": {
-                metric_name: [finite(point.metrics.get(metric_name)) for point in points]
-                for metric_name in metric_names
-            },
+            "metrics": {name: [finite(point.metrics.get(name)) for point in points] for name in metric_names},
         }
 
 

@@ -55,18 +55,15 @@ class Guard:
                 message["headers"] = [*other_headers, *_ADDED_HEADERS]
             await send(message)
 
-        request_headers = dict(scope["headers"])
-        if request_headers.get(b"host", b"").decode("latin-1") not in self._hosts:
+        headers = dict(scope["headers"])
+        if headers.get(b"host", b"").decode("latin-1") not in self._hosts:
             await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, send_with_headers)
             return
         token, slash, path = scope["path"][1:].partition("/")
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             await PlainTextResponse("not found\n", 404)(scope, receive, send_with_headers)
             return
-        if (
-            scope["method"] not in SAFE_METHODS
-            and request_headers.get(b"origin", b"").decode("latin-1") not in self._origins
-        ):
+        if scope["method"] not in SAFE_METHODS and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
             await PlainTextResponse("this request does not come from the page\n", 403)(
                 scope, receive, send_with_headers
             )

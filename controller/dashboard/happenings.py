@@ -72,13 +72,8 @@ class Happenings:
             for event in reversed(self.entries)
             if (before is None or event.number < before) and event.contains_all(search_words)
         )
-        event_rows = [event.row() for event in islice(matching_events, limit + 1)]
-        return {
-            "rows": event_rows[:limit],
-            "more": len(event_rows) > limit,
-            "known": len(self.entries),
-            "latest": self.latest,
-        }
+        rows = [event.row() for event in islice(matching_events, limit + 1)]
+        return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
 
     def _backwards(self, read_since: float) -> Iterable[Happening]:
         for event in reversed(self.entries):

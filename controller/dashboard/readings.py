@@ -44,19 +44,13 @@ class Readings:
         """The data of all clusters, each with a headline."""
         try:
             with self._lock:
-                cluster_names, invalid_policies = sorted(self._registry.all()), dict(self._registry.problems())
+                names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
         except ControllerError as error:
             return {"problem": sentence(error), "clusters": [], "invalid": {}}
-        return {
-            "problem": "",
-            "clusters": [card(self._read_state(cluster_name)[0]) for cluster_name in cluster_names],
-            "invalid": invalid_policies,
-        }
+        return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": invalid}
 
     def cluster(self, name: str) -> dict[str, Any]:
-        """The data of one cluster, with its job's curves, the events marked on the curves, and the number of the latest
-        event.
-        """
+        """One cluster, with its job's curves, the events marked on the curves, and the number of the latest event."""
         state, latest_snapshot = self._read_state(name)
         job_history = (history(latest_snapshot) if latest_snapshot is not None else None) or {}
         trail = self._read_trail(name)
@@ -125,9 +119,7 @@ def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
 
 
 class LogTails:
-    """The newest lines of the nodes' logs. The logs that were viewed last stay open, so that only their new lines are
-    read.
-    """
+    """The newest lines of the nodes' logs. The logs viewed last stay open, so that only their new lines are read."""
 
     def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
         self._source_of = source_of
@@ -159,9 +151,7 @@ class _LogTail:
 
 
 def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
-    """The source of a node's log lines, in CloudWatch or in the `directory` of an embedded cloud. Raises
-    ControllerError.
-    """
+    """The source of a node's log lines: CloudWatch, or the `directory` of an embedded cloud. Raises ControllerError."""
     line_filter = LineFilter(cluster, None, frozenset([instance]), frozenset([kind]))
     if directory is not None:
         return FromFiles(directory, line_filter, now - LOG_HISTORY_SECONDS)

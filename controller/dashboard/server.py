@@ -69,10 +69,7 @@ class Page:
             Route("/api/pools", self.pools),
         ]
         if self._allow_changes:
-            routes += [
-                Route("/api/groups/{cluster}", self.groups),
-                Route("/api/change", self.change, methods=["POST"]),
-            ]
+            routes += [Route("/api/groups/{cluster}", self.groups), Route("/api/change", self.change, methods=["POST"])]
         return Guard(Starlette(routes=routes), token, port)
 
     def end(self) -> None:
@@ -119,9 +116,7 @@ class Page:
         return await _answer_json(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a request for a change. The request must be JSON, because an HTML form of another page cannot send
-        JSON.
-        """
+        """Handle a request for a change. It must be JSON, because an HTML form of another page cannot send JSON."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "the content type of a change must be application/json")
         try:

@@ -16,7 +16,7 @@ def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
     """
     job = summary["job"]
     if job is not None:
-        job = {field_name: field_value for field_name, field_value in job.items() if field_name != "heard_seconds_ago"}
+        job = {name: value for name, value in job.items() if name != "heard_seconds_ago"}
     return {
         "problem": "",
         "cluster": summary["cluster"],
@@ -44,13 +44,11 @@ def changes(previous_state: State | None, new_state: State) -> dict[str, Any]:
     if previous_state is None:
         return {
             "whole": True,
-            **{part_name: part_value for part_name, part_value in new_state.items() if part_name != "nodes"},
+            **{part: value for part, value in new_state.items() if part != "nodes"},
             **_changed_rows({}, new_state),
         }
     changed_parts = {
-        part_name: part_value
-        for part_name, part_value in new_state.items()
-        if part_name != "nodes" and previous_state.get(part_name) != part_value
+        part: value for part, value in new_state.items() if part != "nodes" and previous_state.get(part) != value
     }
     return {**changed_parts, **_changed_rows(previous_state.get("nodes", {}), new_state)}
 

@@ -30,9 +30,7 @@ class Watch:
         self._wake()
 
     async def states(self) -> AsyncIterator[State]:
-        """Yield the current state, and then the latest state after each change. A slow view misses intermediate
-        states.
-        """
+        """Yield the current state, then the latest state after each change. A slow view misses intermediate states."""
         self._viewers += 1
         if self._task is None or self._task.done():
             self._number = 0  # the last viewer's state is old

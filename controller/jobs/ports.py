@@ -30,7 +30,7 @@ class JobRecords(Protocol):
         """
 
     def live(self) -> Sequence[StoredJob]:
-        """The jobs to check, from the table's index, which may be slightly out of date. Records that cannot be read are
+        """The jobs to check, from an index that may be slightly out of date. Records that cannot be read are
         skipped.
         """
 

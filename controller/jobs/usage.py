@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dyntrain.controller.contract.job_files import (
-    alive_key,
-    client_token,
-    output_key,
-    plan_key,
-    rank_exit_key,
-    run_id,
-)
+from dyntrain.controller.contract.job_files import alive_key, client_token, output_key, plan_key, rank_exit_key, run_id
 from dyntrain.controller.core.history.bill import Span
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.verdict import Machine

@@ -100,9 +100,7 @@ Phase = Literal["LAUNCHING", "STARTING", "RUNNING", "ENDING", "SUCCEEDED", "FAIL
 
 
 def phase(record: JobRecord, machines: Sequence[Machine], alive: int) -> Phase:
-    """The phase to show for a record that `decide` returned. `alive` is the number of nodes that gave a sign of
-    life.
-    """
+    """The phase to show for a record that `decide` returned. `alive` nodes have given a sign of life."""
     if record.ended:
         return "ENDING" if any(machine.living for machine in machines) and record.state == "SUCCEEDED" else record.state
     if record.state == "LAUNCHING":

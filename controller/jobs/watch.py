@@ -46,12 +46,8 @@ def decision_of(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine])
 
 def _apply(ports: JobPorts, stored: StoredJob, decision: Decision) -> None:
     if decision.terminate:
-        termination_result = ports.machines.terminate(decision.terminate)
-        log_fields = {
-            "job": stored.record.name,
-            "instances": list(decision.terminate),
-            "refused": dict(termination_result.refused),
-        }
+        result = ports.machines.terminate(decision.terminate)
+        log_fields = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(result.refused)}
         log.warning("machines of a job are ended: %s", decision.record.reason, extra=log_fields)
     if decision.record != stored.record or decision.over:
         ports.records.put(StoredJob(decision.record, stored.version), over=decision.over)

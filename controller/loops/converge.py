@@ -103,18 +103,14 @@ def _nodes_by_cluster(ports: Ports, registry: Registry, wake: Wake) -> dict[str,
 
 
 def cluster_of(ports: Ports, facts: NodeFacts, registry: Registry) -> str | None:
-    """The node's cluster, which its tags or reports name. Without such a name, its Auto Scaling group determines the
-    cluster.
-    """
+    """The node's cluster, which its tags or reports name, or else the cluster of its Auto Scaling group."""
     if facts.named is not None:
         return facts.named.cluster
     return _owner_of(ports, registry, facts.group_event.group) if facts.group_event is not None else None
 
 
 def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
-    """The cluster that registered the group, or else the cluster whose stack created the group, as the resync
-    recorded.
-    """
+    """The cluster that registered the group, or else the cluster whose stack created it, as the resync recorded."""
     registering_cluster = registry.of_group(group)
     if registering_cluster is not None:
         return registering_cluster

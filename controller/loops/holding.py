@@ -43,46 +43,40 @@ def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: 
         group_size = ports.groups.sizes([group]).get(group)
         if group_size is None or group_size.base:
             continue
-        hold_plan = plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock(), group_size.launches)
-        if hold_plan is not None:
-            _apply(ports, rules, stored_group, hold_plan)
+        plan = plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock(), group_size.launches)
+        if plan is not None:
+            _apply(ports, rules, stored_group, plan)
         elif launches_held:
             ports.metrics.count(LAUNCHES_HELD, rules.policy.cluster)
 
 
-def _apply(ports: Ports, rules: Rules, stored: StoredGroup, hold_plan: HoldPlan) -> None:
+def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> None:
     group, cluster = stored.facts.group, rules.policy.cluster
     try:
-        planned_group = replace(stored, facts=stored.facts.model_copy(update={"hold": hold_plan.memory}))
+        planned_group = replace(stored, facts=stored.facts.model_copy(update={"hold": plan.memory}))
         ports.group_records.put(planned_group, wake=False)
-        if hold_plan.operation is None:
+        if plan.operation is None:
             return
-        action = (
-            HoldLaunches(group, hold_plan.why)
-            if hold_plan.operation == "hold"
-            else ReleaseLaunches(group, hold_plan.why)
-        )
+        action = HoldLaunches(group, plan.why) if plan.operation == "hold" else ReleaseLaunches(group, plan.why)
         performed = perform(ports, cluster, [action])
         if performed.failures:
             raise RetryLater("; ".join(performed.failures))
         if performed.refused:
             ports.clusters.record(cluster, ports.clock(), performed.refused)
             return
-        done_facts = planned_group.facts.model_copy(update={"hold": hold_plan.memory.model_copy(update={"done": True})})
+        done_facts = planned_group.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
     trail_entries = [*performed.trail]
-    if hold_plan.operation == "hold":
+    if plan.operation == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
         trail_entries.append(
-            AlarmRaised(
-                kind=LAUNCHES_HELD, detail=f"{group}: {hold_plan.memory.times} alike: {hold_plan.memory.reason}"
-            )
+            AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}")
         )
     ports.clusters.record(cluster, ports.clock(), trail_entries)
     log.error(
-        f"launches of a group are {'suspended' if hold_plan.operation == 'hold' else 'resumed'}",
-        extra={"cluster": cluster, "group": group, "why": hold_plan.why, "problem": hold_plan.memory.reason},
+        f"launches of a group are {'suspended' if plan.operation == 'hold' else 'resumed'}",
+        extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},
     )

@@ -26,13 +26,11 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 log = logging.getLogger("dyntrain.intake")
 
 ATTEMPTS = 8  # of a conditional write
-NOT_KNOWN_AS_COORDINATOR = (
+NOT_COORDINATOR = (
     "the sender is not known as the node that runs the cluster's coordinator; its next report is checked again"
 )
-UNNAMED_FACTS_KEPT_SECONDS = 86_400.0  # time until facts of an instance without cluster expire
-TERMINATED_FACTS_KEPT_SECONDS = (
-    7 * 86_400.0
-)  # time until facts of a terminated instance expire, longer than events are replayed
+UNNAMED_FACTS_KEPT_SECONDS = 86_400.0  # for an instance without cluster
+GONE_FACTS_KEPT_SECONDS = 7 * 86_400.0  # for a terminated instance; longer than events are replayed
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,7 @@ def _store_observation(
 
 
 def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
-    """The outcome of an event about several instances. It counts as applied if it was new for at least one of the
-    instances.
-    """
+    """The outcome of an event about several instances. It counts as applied if it was new for at least one instance."""
     outcome_kinds = {outcome.kind for outcome in outcomes}
     combined_kind: Literal["applied", "unchanged", "stale"] = (
         "applied" if "applied" in outcome_kinds else "stale" if "stale" in outcome_kinds else "unchanged"
@@ -162,14 +158,12 @@ def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
 
 def _expiry_time(facts: NodeFacts, now: float) -> float | None:
     if facts.terminated:
-        return now + TERMINATED_FACTS_KEPT_SECONDS
+        return now + GONE_FACTS_KEPT_SECONDS
     return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_FACTS_KEPT_SECONDS
 
 
 def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
-    """The reason to ignore an authentic job report, or "". A coordinator repeats its report until the controller
-    accepts it.
-    """
+    """The reason to ignore an authentic job report, or "". A coordinator repeats its report until it is accepted."""
     membership = ports.clusters.get(report.cluster).membership
     if membership.coordinator is not None:
         if membership.coordinator == report.instance_id:
@@ -183,9 +177,7 @@ def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> s
         return "another node is nominated to run the coordinator"
     node = ports.nodes.get(report.instance_id)
     return (
-        ""
-        if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic)
-        else NOT_KNOWN_AS_COORDINATOR
+        "" if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic) else NOT_COORDINATOR
     )
 
 

@@ -41,9 +41,7 @@ class Notices(Protocol):
         """Read one notice with a strongly consistent read."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        """Replace the notice that has the version `notice.version`, where 0 means that no notice exists. Raises
-        Conflict.
-        """
+        """Replace the notice of version `notice.version`, where 0 means that no notice exists. Raises Conflict."""
 
 
 class Secrets(Protocol):

@@ -140,17 +140,15 @@ class Clusters(Protocol):
     """The store of each cluster's own items: its membership, turn, ticks and audit trail."""
 
     def get(self, cluster: str) -> StoredMembership:
-        """Read the membership with a strongly consistent read. If no membership is stored, returns an empty membership
-        of version 0.
+        """Read the membership with a strongly consistent read. Without one, returns an empty membership of version
+        0.
         """
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
         """Replace the item of version `stored.version`. Raises Conflict when the item has a different version."""
 
     def turn(self, cluster: str) -> StoredTurn:
-        """Read the cluster's turn with a strongly consistent read. If no turn is stored, returns an ended turn of
-        version 0.
-        """
+        """Read the cluster's turn with a strongly consistent read. Without one, returns an ended turn of version 0."""
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
         """Replace the item of version `turn.version`. Raises Conflict when the item has a different version."""
@@ -258,9 +256,7 @@ class Groups(Protocol):
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The value of the tag `key` by group, for all groups that have this tag. Anybody who may tag groups can set
-        this tag.
-        """
+        """The value of the tag `key` by group, for all groups with this tag. Anybody who may tag groups can set it."""
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
         """The groups of `tagged` that were created by the CloudFormation stack that the tag's value names. The name of

@@ -104,9 +104,7 @@ def _rebuild(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
 
 
 def _record_as_prepared(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
-    """Record the members as prepared nodes. Because of the attempt number 0, any report of a node overrides this
-    record.
-    """
+    """Record the members as prepared nodes. The attempt number 0 lets any report of a node override this record."""
     preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="the published target listed this node")
     for instance in members:
         prepared_facts = NodeFacts(

@@ -45,9 +45,7 @@ class Registry:
         return self._policies.get(cluster)
 
     def of_group(self, group: str) -> str | None:
-        """The cluster that registered the Auto Scaling group. If several clusters registered it, returns the first by
-        name.
-        """
+        """The cluster that registered the Auto Scaling group. If several did, returns the first by name."""
         for max_cache_seconds in (CACHE_SECONDS, UNKNOWN_CLUSTER_CACHE_SECONDS):
             self._read(max_cache_seconds)
             claiming_clusters = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
@@ -74,11 +72,7 @@ class Registry:
             if self._stage is not None and policy.stage not in (None, self._stage):
                 continue
             policies[cluster] = policy
-        for cluster in [
-            cluster_name
-            for cluster_name, policy in policies.items()
-            if policy.stage is None and self._stage is not None
-        ]:
+        for cluster in [name for name, policy in policies.items() if policy.stage is None and self._stage is not None]:
             if stage_problem := unclear_owner(None, stage_names(self._parameters.stages())):
                 problems[cluster] = stage_problem
                 del policies[cluster]

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
-from dyntrain.controller.contract.messages import (
-    OWNER_TAG,
-    STATUS_TAG,
-    ClusterPolicy,
-    launch_template_name,
-)
+from dyntrain.controller.contract.messages import OWNER_TAG, STATUS_TAG, ClusterPolicy, launch_template_name
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
 from dyntrain.controller.core.incoming.events import elastic_tag_cluster, read_tags, tagged_cluster
 from dyntrain.controller.core.records.acks import NO_ACKS, NO_HEARTBEAT, Acks, Doubt, MissedReads
@@ -169,24 +164,17 @@ def _read_aws(
     tag_keys = [OWNER_TAG, *(elastic.of(cluster) for cluster in policies)]
     tagged_instances = ports.instances.tagged(tag_keys) if policies else ()
     instances_by_template = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
-    launched_instances = {
-        seen_instance.instance: seen_instance
-        for template_instances in instances_by_template.values()
-        for seen_instance in template_instances
-    }
+    launched_instances = {seen.instance: seen for instances in instances_by_template.values() for seen in instances}
     cluster_by_template = {launch_template_name(cluster): cluster for cluster in policies}
-    template_cluster_by_instance = {
-        seen_instance.instance: cluster_by_template[template_name]
-        for template_name, template_instances in instances_by_template.items()
-        for seen_instance in template_instances
+    cluster_by_instance = {
+        seen.instance: cluster_by_template[template_name]
+        for template_name, instances in instances_by_template.items()
+        for seen in instances
     }
     living_ids = {instance for instance, node in stored.items() if not node.facts.terminated} | {
         member.instance for member in members
     }
-    seen_by_id = {
-        **launched_instances,
-        **{seen_instance.instance: seen_instance for seen_instance in tagged_instances},
-    }
+    seen_by_id = {**launched_instances, **{seen.instance: seen for seen in tagged_instances}}
     missed_instances = living_ids - set(seen_by_id)
     queried_ids = frozenset(
         instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
@@ -199,7 +187,7 @@ def _read_aws(
         hooks_by_group,
         cluster_by_group,
         queried_ids,
-        template_cluster_by_instance,
+        cluster_by_instance,
     )
 
 
@@ -214,15 +202,11 @@ def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading:
     only a group's name.
     """
     registered_groups = {group for policy in policies.values() for group in policy.groups}
-    cluster_by_stack_group = {
-        group: cluster for group, cluster in reading.owners.items() if group not in registered_groups
-    }
-    recorded_cluster_by_group = {
-        group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)
-    }
-    for group in sorted(cluster_by_stack_group.keys() | recorded_cluster_by_group.keys()):
-        cluster = cluster_by_stack_group.get(group, "")
-        if recorded_cluster_by_group.get(group, "") != cluster:
+    cluster_by_group = {group: cluster for group, cluster in reading.owners.items() if group not in registered_groups}
+    recorded_by_group = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(cluster_by_group.keys() | recorded_by_group.keys()):
+        cluster = cluster_by_group.get(group, "")
+        if recorded_by_group.get(group, "") != cluster:
             merge_group(
                 ports, GroupFacts(group=group, named=ClusterStatement(at=reading.started, cluster=cluster)), wake=False
             )
@@ -283,9 +267,7 @@ def _read_facts(
 
 
 def _missed_event(stored_node: StoredNode | None, member: SeenMember, settled_before: float) -> bool:
-    """Whether the member waits for a lifecycle action that no event announced and that the controller has not answered
-    recently.
-    """
+    """Whether the member waits for a lifecycle action that no event announced and that was not answered recently."""
     hooks = stored_node.facts.hooks if stored_node is not None else {}
     acks = stored_node.facts.acks if stored_node is not None else NO_ACKS
     hook_answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]

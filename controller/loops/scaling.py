@@ -46,13 +46,11 @@ def settle_capacity(
         group_size = ports.groups.sizes([group]).get(group)
         if group_size is None:
             continue
-        capacity_plan = plan_capacity(
+        plan = plan_capacity(
             stored_group.facts, group_size, rules.policy, now, _lowered_count(decision, stored_group.facts)
         )
-        if capacity_plan is not None and not (
-            _must_not_grow(decision) and (capacity_plan.desired or 0) > group_size.desired
-        ):
-            done_actions += _apply(ports, rules, stored_group, capacity_plan)
+        if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > group_size.desired):
+            done_actions += _apply(ports, rules, stored_group, plan)
     return tuple(done_actions)
 
 
@@ -76,29 +74,27 @@ def _lowered_count(decision: Decision, group: GroupFacts) -> int:
     )
 
 
-def _apply(ports: Ports, rules: Rules, stored: StoredGroup, capacity_plan: CapacityPlan) -> list[SetDesiredCapacity]:
+def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) -> list[SetDesiredCapacity]:
     group, cluster = stored.facts.group, rules.policy.cluster
     try:
-        planned_group = replace(stored, facts=stored.facts.model_copy(update={"capacity": capacity_plan.memory}))
+        planned_group = replace(stored, facts=stored.facts.model_copy(update={"capacity": plan.memory}))
         ports.group_records.put(planned_group, wake=False)
-        if capacity_plan.desired is None:
+        if plan.desired is None:
             return []
         failure_message = stored.facts.failed.message if stored.facts.failed is not None else ""
-        action = SetDesiredCapacity(group, capacity_plan.desired, capacity_plan.why, failure_message)
+        action = SetDesiredCapacity(group, plan.desired, plan.why, failure_message)
         performed = perform(ports, cluster, [action])
         if performed.failures:
             raise RetryLater("; ".join(performed.failures))
         if performed.refused:
             raise GiveUp(performed.refused[0].detail)
-        done_facts = stored.facts.model_copy(
-            update={"capacity": capacity_plan.memory.model_copy(update={"done": True})}
-        )
+        done_facts = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return []
     ports.clusters.record(cluster, ports.clock(), performed.trail)
-    if capacity_plan.why == "LOWERED":
+    if plan.why == "LOWERED":
         ports.metrics.count(LAUNCH_FAILED, cluster)
     log.warning("desired capacity set", extra={"cluster": cluster, **performed.trail[0].fields()})
     return [action]

@@ -16,18 +16,13 @@ log = logging.getLogger("dyntrain.converge")
 
 
 def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Announce the decision's changes. Returns entries for the audit trail, and the acknowledgements to store for each
-    instance.
-    """
+    """Announce the decision's changes. Returns audit-trail entries, and each instance's acknowledgements to store."""
     cluster, now = rules.policy.cluster, ports.clock()
     trail_entries: list[Entry] = []
     acks_by_instance: dict[str, Acks] = {}
     for change in decision.changes:
         status_change = StatusChanged(
-            instance=change.instance,
-            before=change.before,
-            after=change.standing.line,
-            detail=change.standing.detail,
+            instance=change.instance, before=change.before, after=change.standing.line, detail=change.standing.detail
         )
         joined_effects = {cluster: Effect(at=now)} if change.standing.in_job else {}
         acks_by_instance[change.instance] = Acks(

@@ -75,9 +75,7 @@ def read_pools(
     stored: StoredLedger,
     elastic: ElasticTag,
 ) -> PoolReading:
-    """Read all inputs of the pools' decision. A failed read does not raise an error, but becomes the `problem` of the
-    reading.
-    """
+    """Read all inputs of the pools' decision. A failed read raises no error, but becomes the reading's `problem`."""
     read_started = pool_ports.ports.clock()
     cluster_by_group = {
         group: cluster
@@ -243,9 +241,7 @@ def _listed_instances(
     elastic: ElasticTag,
     decision: Decision,
 ) -> tuple[ListedInstance, ...]:
-    """The instances that the policy lists, followed by held instances that it no longer lists and that will be
-    released.
-    """
+    """The instances that the policy lists, and held instances that it no longer lists and that will be released."""
     assert policy.pool is not None
     elastic_tag_key = elastic.of(policy.cluster)
     held_ids = claim.held if claim is not None else ()

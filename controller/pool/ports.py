@@ -56,9 +56,7 @@ class Reservations(Protocol):
 
 class Ledger(Protocol):
     def get(self) -> StoredLedger:
-        """Read the ledger with a strongly consistent read. If no ledger is stored, returns an empty ledger of version
-        0.
-        """
+        """Read the ledger with a strongly consistent read. Without one, returns an empty ledger of version 0."""
 
     def put(self, stored: StoredLedger) -> None:
         """Replace the ledger of version `stored.version`. Raises Conflict when the ledger has a different version."""

@@ -109,9 +109,7 @@ def _updated_ledger(
 
 
 def _record_decisions(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """Record the pools' decisions with their inputs. `dyntrain pool plan --from-file` repeats a decision from recorded
-    inputs.
-    """
+    """Record the pools' decisions with their inputs, from which `dyntrain pool plan --from-file` repeats a decision."""
     inputs_json = inputs.model_dump_json(exclude_defaults=True)
     for decision in plan.decisions:
         trail_entry = _trail_entry(decision, inputs_json)
@@ -141,7 +139,7 @@ def _trail_entry(decision: PoolDecision, inputs: str) -> PoolDecided:
 
 
 def _without_inputs(entry: PoolDecided) -> dict[str, str]:
-    return {field_name: field_value for field_name, field_value in entry.fields().items() if field_name != "inputs"}
+    return {name: value for name, value in entry.fields().items() if name != "inputs"}
 
 
 def _result_of(plan: Plan, results: list[ActionResults]) -> RebalanceResult:

@@ -12,7 +12,7 @@ from dyntrain.controller.jobs.submission.ports import Launcher
 
 
 def write_record(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
-    """Write the record. An elastic job is managed as a cluster, so only people's commands read its record. Raises
+    """Write the record. An elastic job runs as a cluster, so only people's commands read its record. Raises
     Conflict.
     """
     ports.records.put(StoredJob(record, existing.version), over=record.elastic)

@@ -22,9 +22,7 @@ ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_ca
 
 
 def source_of(code: str) -> tuple[str, str] | None:
-    """The bucket and the key in an address s3://BUCKET/KEY, or None if `code` is a folder. Raises GiveUp for any other
-    address.
-    """
+    """Bucket and key of the address s3://BUCKET/KEY, or None for a folder. Raises GiveUp for any other address."""
     if not code.startswith("s3://"):
         if not_local_problem(code):
             raise GiveUp(f"{code} is no folder and no s3://BUCKET/KEY")

@@ -51,9 +51,7 @@ class ClusterSettings:
 
 
 def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
-    """Check the request. `typed_options` are the names of the command-line options that the user typed. Raises
-    Misconfigured.
-    """
+    """Check the request. `typed_options` are the names of the options that the user typed. Raises Misconfigured."""
     for option_name in typed_options:
         if option_name in UNAVAILABLE_OPTIONS:
             raise Misconfigured(

@@ -49,16 +49,9 @@ def command_of(request: JobRequest, region: str) -> list[str]:
     """The command that a node runs. If the job has data channels, the feed runs first and starts the user's command."""
     if not request.channels:
         return list(request.command)
-    feed_options = [argument for channel in request.channels for argument in ("--channel", channel)]
-    feed_options += [
-        "--root",
-        request.data_root,
-        "--workers-per-node",
-        str(request.workers_per_node),
-        "--region",
-        region,
-    ]
-    return ["/bin/sh", "-c", SCRIPT, program_text(), *feed_options, "--", *request.command]
+    options = [argument for channel in request.channels for argument in ("--channel", channel)]
+    options += ["--root", request.data_root, "--workers-per-node", str(request.workers_per_node), "--region", region]
+    return ["/bin/sh", "-c", SCRIPT, program_text(), *options, "--", *request.command]
 
 
 @cache

@@ -103,18 +103,13 @@ def _read_patterns(file: Path) -> bytes:
 
 
 class _GitFilter:
-    def __init__(self, temporary_folder: Path, patterns: bytes) -> None:
-        self._tree, self._patterns = temporary_folder / "tree", temporary_folder / "patterns"
+    def __init__(self, place: Path, patterns: bytes) -> None:
+        self._tree, self._patterns = place / "tree", place / "patterns"
         self._patterns.write_bytes(patterns)
         self._tree.mkdir()
-        inherited_environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         no_git_configuration = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        self._environment = {
-            **inherited_environment,
-            **no_git_configuration,
-            "HOME": str(temporary_folder),
-            "XDG_CONFIG_HOME": str(temporary_folder),
-        }
+        self._environment = {**inherited, **no_git_configuration, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
 
     def works(self) -> bool:
         """Whether git works on this machine. Raises nothing."""

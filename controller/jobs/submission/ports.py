@@ -34,7 +34,7 @@ class Launcher(Protocol):
         """
 
     def root_of(self, image: str) -> RootVolume | None:
-        """The image's root volume, or None if the image has no root volume. Raises Refused for an image that does not
+        """The image's root volume, or None if it has no root volume. Raises Refused for an image that does not
         exist.
         """
 

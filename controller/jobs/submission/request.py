@@ -116,9 +116,7 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
 
 
 def refuse_used_name(existing: JobRecord, digest: str) -> None:
-    """Raise GiveUp because the job's name is in use, unless the existing job is the same job and was interrupted while
-    launching.
-    """
+    """Raise GiveUp because the name is in use, unless the existing job is the same job, interrupted while launching."""
     if existing.state == "LAUNCHING" and existing.digest == digest:
         return
     if existing.ended and existing.elastic:
@@ -150,9 +148,7 @@ def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) 
 
 
 def root_volume(request: JobRequest, root: RootVolume | None) -> list[dict[str, Any]]:
-    """The root volume as a block device mapping for EC2. Raises GiveUp if the image needs a larger volume than
-    --disk.
-    """
+    """The root volume as a block device mapping for EC2. Raises GiveUp if the image needs more space than --disk."""
     if root is None:
         if request.disk:
             raise GiveUp(f"--disk {request.disk}: the image {request.image} has no root volume; take another image")
@@ -161,20 +157,14 @@ def root_volume(request: JobRequest, root: RootVolume | None) -> list[dict[str, 
         raise GiveUp(
             f"--disk {request.disk} is less than the image needs: give at least {root.gib} (GiB), or leave out --disk"
         )
-    volume_settings = {
-        "VolumeSize": request.disk or root.gib + EXTRA_DISK_GIB,
-        "VolumeType": "gp3",
-        "DeleteOnTermination": True,
-    }
-    return [{"DeviceName": root.device, "Ebs": volume_settings}]
+    volume = {"VolumeSize": request.disk or root.gib + EXTRA_DISK_GIB, "VolumeType": "gp3", "DeleteOnTermination": True}
+    return [{"DeviceName": root.device, "Ebs": volume}]
 
 
 def launch_fields(
     request: JobRequest, run: str, image: str, user_data: str, volumes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of the single RunInstances call. The call launches either all nodes or no node, and never launches
-    them twice.
-    """
+    """The fields of the single RunInstances call. The call launches all nodes or no node, and never twice."""
     instance_tags = {
         "NAME": request.name,
         "JOB_ID": request.name,
