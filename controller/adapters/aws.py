@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ssm import SSMClient
 
-_TRANSIENT = {
+_TRANSIENT_ERROR_CODES = {
     "InternalError",
     "InternalFailure",
     "InternalServerError",
@@ -212,5 +212,5 @@ def _client_error(operation: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
     http_status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = f"{operation}: {error.response.get('Error', {}).get('Message', '')}"
-    is_transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or http_status >= 500)
+    is_transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT_ERROR_CODES or http_status >= 500)
     return RetryLater(f"{code}: {message}") if is_transient else Refused(code, message)

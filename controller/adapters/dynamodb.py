@@ -50,10 +50,10 @@ from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
 KEYS_PER_BATCH = 100  # keys in one call of BatchGetItem
-MAX_BATCH_ATTEMPTS = 6
+MAX_BATCH_ATTEMPTS = 6  # calls of BatchGetItem for the same keys
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 MAX_TRAIL_ITEM_BYTES = 300_000
-TRAIL_KEPT_SECONDS = 30 * 86_400.0
+TRAIL_KEPT_SECONDS = 30 * 86_400.0  # time until an entry of the audit trail expires
 NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 

@@ -15,12 +15,12 @@ from dyntrain.controller.loops.ports import Batch, SeenInstance
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
-VALUES_PER_FILTER = 200
-INSTANCES_PER_BATCH = 500
-TEMPLATE_TAG = "aws:ec2launchtemplate:id"
-MAX_FAILED_CALLS = 8
+VALUES_PER_FILTER = 200  # EC2's limit
+INSTANCES_PER_BATCH = 500  # instances in one call
+TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 gives this tag to instances of a launch template
+MAX_FAILED_CALLS = 8  # in a row; after these, refused batches are not halved
 _INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
-NOT_FOUND_CODES = ("InvalidInstanceID.NotFound", "InvalidID")
+NOT_FOUND_CODES = ("InvalidInstanceID.NotFound", "InvalidID")  # EC2's error codes for unknown instances
 
 
 class Ec2Instances:

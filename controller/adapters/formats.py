@@ -12,7 +12,7 @@ from typing import Any
 
 from dyntrain.controller.contract.errors import GiveUp
 
-FORMAT = 2
+FORMAT = 2  # the format number that this version writes
 
 _FIELDS_BY_ACK_KIND = {
     "stamp": "stamps",

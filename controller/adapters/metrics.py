@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-NAMESPACE = "dyntrain"
+NAMESPACE = "dyntrain"  # of the metrics in CloudWatch
 GAUGE_UNITS = {
     "Workers": "Count",
     "SamplesPerSecond": "Count/Second",

@@ -12,10 +12,10 @@ from dyntrain.controller.adapters.aws import Clients, error_code, translated_err
 from dyntrain.controller.adapters.ec2 import TEMPLATE_TAG
 from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 
-SUBMISSION_TAG = "dyntrain:submission"
+SUBMISSION_TAG = "dyntrain:submission"  # names the job submission that created a stack
 TEMPLATE_TYPE, FILE_SYSTEM_TYPE = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
 GROUP_SUFFIXES = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
-LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
+LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")  # EC2's states of instances
 
 
 class AwsStacks:

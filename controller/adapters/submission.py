@@ -25,7 +25,7 @@ from dyntrain.controller.jobs.verdict import Machine
 IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
 # The cluster's template uses the same image: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 GPU_IMAGE_PARAMETER = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
-ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}  # Ubuntu's names of EC2's architectures
 PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
 NO_BUCKET_CODES = (
     "301",
@@ -69,7 +69,7 @@ class AwsLauncher:
             )
             return str(self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"])
 
-    def root_of(self, image: str) -> RootVolume | None:
+    def root_volume_of(self, image: str) -> RootVolume | None:
         with translated_errors(f"looking at the image {image}"):
             description = self._ec2().describe_images(ImageIds=[image])["Images"][0]
         root_device = description.get("RootDeviceName", "")

@@ -18,7 +18,7 @@ import urllib3
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
 from dyntrain.controller.contract.webhook import Webhook
 
-ATTEMPTS = 3
+ATTEMPTS = 3  # to send one message
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before the third attempt
 CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})

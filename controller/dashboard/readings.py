@@ -22,8 +22,8 @@ from dyntrain.controller.dashboard.curves import Curves
 from dyntrain.controller.dashboard.happenings import Happenings
 from dyntrain.controller.dashboard.state import card, cluster_state, unread_state
 
-TRAIL_HISTORY_SECONDS = 86_400.0
-LOG_HISTORY_SECONDS = 3600.0
+TRAIL_HISTORY_SECONDS = 86_400.0  # how far back events are shown
+LOG_HISTORY_SECONDS = 3600.0  # how far back log lines are read
 MAX_LOG_LINES = 400
 MAX_OPEN_LOGS = 8
 

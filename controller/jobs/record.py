@@ -8,7 +8,7 @@ from dyntrain.controller.contract.job_files import client_token, run_id
 from pydantic import BaseModel, ConfigDict
 
 State = Literal["LAUNCHING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
-ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")
+ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")  # states of ended jobs
 LAUNCH_SECONDS = 900.0  # time limit of a submit
 KEPT_SECONDS = 90 * 86_400.0  # time until the record of an ended job expires
 

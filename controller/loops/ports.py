@@ -59,7 +59,7 @@ class SeenInstance:
     launched_at: float | None
     private_ip: str | None
     profile: str | None = None  # ARN of the IAM instance profile
-    type: str = ""
+    type: str = ""  # instance type
     market: Market = "on-demand"
 
 
@@ -197,7 +197,7 @@ class Batch:
     refused: Mapping[str, str] = field(default_factory=dict)  # by instance: the reason why EC2 refused it
 
 
-ALL_DONE = Batch()
+ALL_DONE = Batch()  # the call had an effect on all instances
 
 
 class Instances(Protocol):

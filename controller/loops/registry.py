@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 log = logging.getLogger("dyntrain.registry")
 
-CACHE_SECONDS = 30.0
+CACHE_SECONDS = 30.0  # how long read policies are used
 UNKNOWN_CLUSTER_CACHE_SECONDS = 2.0  # short, since an unknown cluster may have been created just now
 
 

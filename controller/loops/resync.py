@@ -305,7 +305,7 @@ class _DecisiveFacts:
     base: bool  # the node is a base node
     state: InstanceState | None
     terminated: bool
-    requested: bool
+    requested: bool  # the node has or had the elastic tag, or took part in the job
     group: str | None
     phase: Phase | None
     mirror: str | None  # the value of the node's status tag

@@ -17,7 +17,7 @@ from dataclasses import replace
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.loops.ports import Ports
 
-TURN_SECONDS = 30.0
+TURN_SECONDS = 30.0  # limit of a turn
 REQUEST_EFFECT_SECONDS = 5.0  # a request takes effect within this time, or never
 ATTEMPTS = 8  # of a conditional write
 

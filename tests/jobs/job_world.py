@@ -168,7 +168,7 @@ class World:
         self.images += 1
         return f"ami-{self.images}"
 
-    def root_of(self, image: str) -> RootVolume | None:
+    def root_volume_of(self, image: str) -> RootVolume | None:
         return self.root
 
     def check_bucket(self, bucket: str) -> None:

@@ -119,8 +119,8 @@ def test_gpus_that_the_image_has_no_driver_for_want_an_image_of_ones_own(kind: s
 
 
 def test_the_root_volume_is_the_images_own_and_not_another_of_its_volumes() -> None:
-    assert launcher().root_of("ami-1") == RootVolume("/dev/sda1", 75)
-    assert launcher().root_of("ami-2") is None, "instance store"
+    assert launcher().root_volume_of("ami-1") == RootVolume("/dev/sda1", 75)
+    assert launcher().root_volume_of("ami-2") is None, "instance store"
 
 
 def test_at_most_so_many_dollars_is_the_dearest_zones_price_as_it_is_now() -> None:

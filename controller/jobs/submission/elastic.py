@@ -30,7 +30,7 @@ from dyntrain.controller.jobs.submission.upload import check_upload, upload
 from dyntrain.controller.loops.registry import CACHE_SECONDS
 
 STOP_SECONDS = 3600.0  # time limit for ending a cluster
-POLL_SECONDS = 2.0
+POLL_SECONDS = 2.0  # between two looks at the stack
 CONTROLLER_FORGETS_SECONDS = CACHE_SECONDS + 5.0  # after this the controller writes no targets of a removed cluster
 
 

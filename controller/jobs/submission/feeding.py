@@ -42,7 +42,7 @@ for python in python3 /opt/dyntrain-job/tools/bin/python; do "$python" -c 'impor
 "$python" -c 'import base64, sys; open(".dyntrain-feed", "wb").write(base64.b85decode(sys.argv[1]))' "$0" || exit 1
 exec "$python" .dyntrain-feed "$@"
 """
-_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)
+_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its bytes never change
 
 
 def command_of(request: JobRequest, region: str) -> list[str]:

@@ -33,7 +33,7 @@ class Launcher(Protocol):
         them. Raises Refused for an unknown type, and GiveUp if no image has a driver for the GPUs.
         """
 
-    def root_of(self, image: str) -> RootVolume | None:
+    def root_volume_of(self, image: str) -> RootVolume | None:
         """The image's root volume, or None if it has no root volume. Raises Refused for an image that does not
         exist.
         """

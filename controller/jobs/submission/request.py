@@ -20,7 +20,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_VARIABLES = ("JOB_ID", "NODE_RANK", "NUM_NODES", "MASTER_ADDR", "MASTER_PORT", "RESUMED")
 MASTER_PORT = 7777
 EXTRA_DISK_GIB = 50  # for packages, code and artifacts: an image's own volume is full of the image
-MAX_HOURS = 24.0 * 28
+MAX_HOURS = 24.0 * 28  # limit of --max-hours
 DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 
 

@@ -237,5 +237,5 @@ def _image_of(launcher: Launcher, request: JobRequest) -> str:
 
 def _call_fields(launcher: Launcher, request: JobRequest, record: JobRecord) -> dict[str, object]:
     user_data_script = user_data(request.name, record.run, request.bucket, launcher.region, request.max_hours)
-    volumes = root_volume(request, launcher.root_of(record.image))
+    volumes = root_volume(request, launcher.root_volume_of(record.image))
     return launch_fields(request, record.run, record.image, user_data_script, volumes)

@@ -21,7 +21,7 @@ PROGRAM = (
     ),
 )
 PACKAGES = ("", "controller/", "controller/contract/", "node_bootstrap/")
-_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)
+_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its bytes never change
 
 # The script's boto3 is newer than 1.35.2, the first that writes an object only where there is none
 # (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0", since
