@@ -227,7 +227,7 @@ class TableClusters(Table):
                     entries += trail_of(item)
         return entries
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         key = cluster_key(cluster)
         return f"{key['pk']['S']}/{key['sk']['S']}"
 

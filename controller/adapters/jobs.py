@@ -43,7 +43,7 @@ class TableJobRecords(Table):
             item["cluster"] = {"S": LIVE_JOBS_KEY}
         self._put(item, stored.version)
 
-    def live(self) -> Sequence[StoredJob]:
+    def live_jobs(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
         for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
             try:

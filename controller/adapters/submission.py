@@ -158,7 +158,7 @@ class AwsLauncher:
         alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]:
         """The time when each object of the attempt in the bucket was last written, by the object's key."""
         objects = self._run_objects(record, run_id(record.submission, attempt))
         return {object_entry["Key"]: object_entry["LastModified"].timestamp() for object_entry in objects}

@@ -29,7 +29,7 @@ class JobRecords(Protocol):
         (any more). Raises Conflict.
         """
 
-    def live(self) -> Sequence[StoredJob]:
+    def live_jobs(self) -> Sequence[StoredJob]:
         """The jobs to check, from an index that may be slightly out of date. Records that cannot be read are
         skipped.
         """

@@ -19,7 +19,7 @@ log = logging.getLogger("dyntrain.jobs")
 
 def watch(ports: JobPorts) -> dict[str, int]:
     """Check all jobs. Raises ControllerError only if no job could be checked."""
-    live_jobs = ports.records.live()
+    live_jobs = ports.records.live_jobs()
     machines = ports.machines.of_runs([stored_job.record.token for stored_job in live_jobs]) if live_jobs else ()
     terminated_count = 0
     for stored_job in live_jobs:

@@ -164,7 +164,7 @@ class Clusters(Protocol):
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         """The audit-trail entries from the time `since` on, oldest first."""
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         """The key, as `<pk>/<sk>`, of the table item with the full list of members, for `Target.pointer`."""
 
 

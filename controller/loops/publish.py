@@ -47,7 +47,9 @@ def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
 def _write_parameter(ports: Ports, cluster: str, stored_membership: StoredMembership) -> Membership:
     published_revision(ports, cluster, stored_membership.membership)
     for _ in range(ATTEMPTS):
-        ports.parameters.put_target(cluster, stored_membership.membership.target, ports.clusters.pointer(cluster))
+        ports.parameters.put_target(
+            cluster, stored_membership.membership.target, ports.clusters.members_item_key(cluster)
+        )
         present_revision = published_revision(ports, cluster, stored_membership.membership)
         latest_membership = ports.clusters.get(cluster)
         if present_revision >= stored_membership.membership.revision == latest_membership.membership.revision:

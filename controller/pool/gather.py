@@ -51,7 +51,7 @@ class PoolReading:
     machines: Sequence[SeenMachine] = ()  # all instances of the account
     holders: Mapping[str, str] = field(default_factory=dict)  # by instance: the cluster whose pool holds it
     sizes: Mapping[str, GroupSize] = field(default_factory=dict)  # of the pool's group, by cluster
-    listed: Mapping[str, Sequence[ListedInstance]] = field(default_factory=dict)  # by cluster: its pool lists them
+    listed: Mapping[str, Sequence[ListedInstance]] = field(default_factory=dict)  # by cluster: instances of its pool
     retrying: frozenset[str] = frozenset()  # clusters whose group is recovering from failed launches
     lost_instances: Mapping[str, str] = field(default_factory=dict)  # by cluster: a held instance not shown by EC2
     closed_reasons: Mapping[str, str] = field(default_factory=dict)  # by cluster: why it cannot use any instance

@@ -116,7 +116,7 @@ def test_membership_and_job_survive_the_table_with_compare_and_set(store: Client
     assert clusters.get("demo") == replace(empty, membership=full, published=2, version=1)
     with pytest.raises(Conflict):
         clusters.put("demo", empty)
-    pk, _, sk = clusters.pointer("demo").partition("/")
+    pk, _, sk = clusters.members_item_key("demo").partition("/")
     item = store.dynamodb().get_item(TableName=table, Key={"pk": {"S": pk}, "sk": {"S": sk}})["Item"]
     assert item["members"] == {"L": [{"S": node(1).instance}]}
     report = JobReport(

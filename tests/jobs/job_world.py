@@ -119,7 +119,7 @@ class World:
             raise Conflict("changed meanwhile")
         self.table[what.record.name] = (StoredJob(what.record, what.version + 1), over)
 
-    def live(self) -> Sequence[StoredJob]:
+    def live_jobs(self) -> Sequence[StoredJob]:
         return [stored for stored, over in self.table.values() if not over]
 
     def all(self) -> Sequence[StoredJob]:

@@ -147,4 +147,4 @@ def test_a_record_that_cannot_be_read_keeps_no_other_job_from_being_looked_at() 
     for change in ({}, {"run": {"S": "[1]"}}, {"format": {"N": "99"}}):
         records.put(StoredJob(world.record(), 0), over=False)
         clients.items[-1].update(change)
-    assert [stored.record.name for stored in records.live()] == ["mnist"]
+    assert [stored.record.name for stored in records.live_jobs()] == ["mnist"]

@@ -28,7 +28,7 @@ Price = Callable[[str, str], float | None]  # (instance type, market) to dollars
 class WriteTimes(Protocol):
     """A source of the times at which the machines of an attempt last wrote their files in the bucket."""
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def job_usage(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: 
     notes, times = [], {}
     for attempt in range(1, record.attempt + 1):
         try:
-            times[attempt] = signs.signs(record, attempt)
+            times[attempt] = signs.write_times(record, attempt)
         except ControllerError as error:
             notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
     tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]

@@ -163,7 +163,7 @@ class _Clusters:
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         return ()
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         return f"cluster#{cluster}/target"
 
 
