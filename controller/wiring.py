@@ -1,4 +1,4 @@
-"""The functions that the handlers of `app.py` call, with ports connected to AWS.
+"""The functions that the Lambda handlers of `app.py` call, with ports connected to AWS.
 
 A port is an interface through which the controller uses one AWS service. Ports are created once in a process, at their
 first use.
@@ -47,29 +47,29 @@ def _registry() -> Any:
 
 @cache
 def _identity_keys() -> Keys:
-    """The public keys that verify the senders of reports. A missing key is logged once in a process."""
-    keys = settings().identity_keys
-    if not keys:
+    """The public keys that verify the senders of reports. If there are none, a warning is logged once in a process."""
+    identity_keys = settings().identity_keys
+    if not identity_keys:
         logger.warning(
-            "reports are accepted without verification of their senders: %s holds no public keys",
-            IDENTITY_KEYS,
+            "reports are accepted without verification of their senders: %s holds no public keys", IDENTITY_KEYS
         )
-    return keys
+    return identity_keys
 
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
     """Store the facts of an EventBridge event. Raises RetryLater when Lambda should deliver the event again, and
     Quarantined when the event belongs into the dead-letter queue.
     """
-    keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
-    outcome = take_in(_ports(), event, settings().elastic, keys)
-    if outcome.kind == "quarantined":
-        raise Quarantined(outcome.reason)
-    return asdict(outcome)
+    identity_keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
+    intake_outcome = take_in(_ports(), event, settings().elastic, identity_keys)
+    if intake_outcome.kind == "quarantined":
+        raise Quarantined(intake_outcome.reason)
+    return asdict(intake_outcome)
 
 
 def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Handle a batch of records of the table's stream. Each record is the `dynamodb` part of Lambda's record.
+    """Handle a batch of records of the table's stream. Each record is the `dynamodb` part of a record in Lambda's
+    event.
 
     Raises RetryLater when Lambda should deliver the batch again. Raises Quarantined for an unreadable record, after the
     readable records were handled. Lambda then halves the batch until the unreadable record is alone.
@@ -77,10 +77,10 @@ def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     from dyntrain.controller.adapters.items import readable_records, wake_of
     from dyntrain.controller.loops.converge import converge
 
-    valid_records, problems = readable_records(list(records))
+    valid_records, record_problems = readable_records(list(records))
     decisions = converge(_ports(), _registry(), wake_of(valid_records), settings().elastic)
-    if problems:
-        raise Quarantined("; ".join(problems))
+    if record_problems:
+        raise Quarantined("; ".join(record_problems))
     return {"clusters": len(decisions), "actions": sum(len(decision.actions) for decision in decisions)}
 
 
@@ -88,14 +88,12 @@ def on_schedule() -> dict[str, Any]:
     """Run the periodic resync: read EC2 and Auto Scaling, then check the jobs."""
     from dyntrain.controller.loops.resync import resync
 
-    result = asdict(resync(_ports(), _registry(), settings().elastic))
-    return {**result, "jobs": _check_jobs()}
+    resync_result = asdict(resync(_ports(), _registry(), settings().elastic))
+    return {**resync_result, "jobs": _check_jobs()}
 
 
 def _check_jobs() -> dict[str, int] | None:
-    """Check the jobs after the clusters. Errors are only logged, so that a broken job does not stop the resync of
-    clusters.
-    """
+    """Check the jobs. Errors are only logged, so that a broken job does not stop the resync of clusters."""
     from dyntrain.controller.jobs.watch import watch
 
     try:
@@ -129,8 +127,8 @@ def on_pool_schedule() -> dict[str, Any]:
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Distribute idle reserved instances after a reservation or its use has changed. Raises RetryLater as
-    `on_pool_schedule` does, and Quarantined for a malformed event.
+    """Distribute idle reserved instances after a reservation or its use has changed. Raises RetryLater when Lambda
+    should run the function again, and Quarantined for a malformed event.
     """
     from dyntrain.controller.core.incoming.events import DroppedEvent, observe
     from dyntrain.controller.pool.rebalance import rebalance
@@ -142,8 +140,8 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Handle a message on the topic of the alarms. Raises the errors of `notify`, after which Lambda runs the function
-    again.
+    """Handle a message on the SNS topic of the alarms, and send it to the webhook. If sending fails, raises the errors
+    of `notify`, after which Lambda runs the function again.
     """
     from dyntrain.controller.adapters.on_aws import aws_notify_ports
     from dyntrain.controller.loops.notify import notify

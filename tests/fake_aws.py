@@ -179,7 +179,7 @@ class FakeGroups:
         cluster = self.world.group_tags.get(group, group.removesuffix("-workers"))
         return {f"{cluster}-launch": "launch", f"{cluster}-terminate": "terminate"}
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         self.world.called("groups.complete", instance, hook, token or "", result)

@@ -124,5 +124,5 @@ class FakeClusters:
         self.world.called("clusters.trail", cluster)
         return [entry for name, entry in self.world.entries if name == cluster and entry.at >= since]
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         return f"cluster#{cluster}/target"

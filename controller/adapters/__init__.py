@@ -1,1 +1,1 @@
-"""Adapters to AWS, one module for each service. Only these modules import botocore."""
+"""Adapters to AWS, one module for each service. Only the adapters import botocore."""

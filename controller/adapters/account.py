@@ -9,23 +9,23 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.adapters.aws import Clients, creating_client
 
 # naming the account must not delay the change
-_SINGLE_TRY = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
+_SINGLE_ATTEMPT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
 
 
 def account_and_region(clients: Clients) -> str:
-    """Account, region and profile in words, and the endpoint unless it is AWS's own. Raises Misconfigured when no
-    region is set.
+    """A phrase that names the AWS account, region and profile, and the endpoint URL unless AWS itself serves it. Raises
+    Misconfigured when no region is set.
     """
-    session = clients.session
+    botocore_session = clients.session
     with creating_client():
-        sts: Any = session.create_client("sts", config=_SINGLE_TRY)
+        sts: Any = botocore_session.create_client("sts", config=_SINGLE_ATTEMPT_CONFIG)
     try:
-        account = f"account {sts.get_caller_identity()['Account']}"
+        account_phrase = f"account {sts.get_caller_identity()['Account']}"
     except (BotoCoreError, ClientError) as error:
-        account = f"account unknown ({type(error).__name__})"
-    parts = [account, f"region {sts.meta.region_name}"]
-    if profile := session.get_config_variable("profile"):
-        parts.append(f"profile {profile}")
-    if "amazonaws." not in (url := sts.meta.endpoint_url):
-        parts.append(f"at {url}")
-    return ", ".join(parts)
+        account_phrase = f"account unknown ({type(error).__name__})"
+    phrases = [account_phrase, f"region {sts.meta.region_name}"]
+    if profile_name := botocore_session.get_config_variable("profile"):
+        phrases.append(f"profile {profile_name}")
+    if "amazonaws." not in (endpoint_url := sts.meta.endpoint_url):
+        phrases.append(f"at {endpoint_url}")
+    return ", ".join(phrases)

@@ -32,27 +32,27 @@ class AutoScalingGroups:
         self._clients = clients
 
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
-        names = sorted(set(groups))
+        group_names = sorted(set(groups))
         members: list[SeenMember | None] = []
         with translated_errors("describing Auto Scaling groups"):
-            for start in range(0, len(names), GROUPS_PER_CALL):
+            for start in range(0, len(group_names), GROUPS_PER_CALL):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=names[start : start + GROUPS_PER_CALL]):
+                for page in pages.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
                     for group in page["AutoScalingGroups"]:
-                        name = group["AutoScalingGroupName"]
-                        members.extend(_member(entry, name) for entry in group.get("Instances", []))
+                        group_name = group["AutoScalingGroupName"]
+                        members.extend(_member_of_group(entry, group_name) for entry in group.get("Instances", []))
         return [member for member in members if member is not None]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
         with translated_errors(f"describing the hooks of {group}"):
             hooks = self._clients.autoscaling().describe_lifecycle_hooks(AutoScalingGroupName=group)["LifecycleHooks"]
-        kinds: dict[str, Transition] = {
+        transitions: dict[str, Transition] = {
             "autoscaling:EC2_INSTANCE_LAUNCHING": "launch",
             "autoscaling:EC2_INSTANCE_TERMINATING": "terminate",
         }
-        return {hook["LifecycleHookName"]: kinds[hook["LifecycleTransition"]] for hook in hooks}
+        return {hook["LifecycleHookName"]: transitions[hook["LifecycleTransition"]] for hook in hooks}
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         with translated_errors(f"completing hook {hook} of {instance} in {group}"):
@@ -105,7 +105,7 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """All tags of each group that carries the tag key."""
+        """All tags of each Auto Scaling group that has a tag with this key."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated_errors(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
@@ -117,13 +117,15 @@ class AutoScalingGroups:
         return tags_by_group
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        names = sorted(set(groups))
+        group_names = sorted(set(groups))
         sizes: dict[str, GroupSize] = {}
         with translated_errors("describing the sizes of Auto Scaling groups"):
-            for start in range(0, len(names), GROUPS_PER_CALL):
+            for start in range(0, len(group_names), GROUPS_PER_CALL):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=names[start : start + GROUPS_PER_CALL]):
-                    sizes.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
+                for page in pages.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
+                    sizes.update(
+                        {group["AutoScalingGroupName"]: _group_size(group) for group in page["AutoScalingGroups"]}
+                    )
         return sizes
 
     def suspend_replacement(self, group: str) -> None:
@@ -153,13 +155,17 @@ class AutoScalingGroups:
             )
 
 
-def _size(group: AutoScalingGroupTypeDef) -> GroupSize:
-    not_running = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
-    running = sum(not entry["LifecycleState"].startswith(not_running) for entry in group.get("Instances", []))
+def _group_size(group: AutoScalingGroupTypeDef) -> GroupSize:
+    not_running_states = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
+    running_count = sum(
+        not entry["LifecycleState"].startswith(not_running_states) for entry in group.get("Instances", [])
+    )
     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
-    launches_base = is_base_value(tags.get(BASE_TAG))
-    launches = all(process.get("ProcessName") != "Launch" for process in group.get("SuspendedProcesses", []))
-    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, launches_base, launches)
+    is_base_group = is_base_value(tags.get(BASE_TAG))
+    launches_enabled = all(process.get("ProcessName") != "Launch" for process in group.get("SuspendedProcesses", []))
+    return GroupSize(
+        group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running_count, is_base_group, launches_enabled
+    )
 
 
 def _action_key(instance: str, token: str | None) -> dict[str, Any]:
@@ -172,8 +178,8 @@ def _false_if_stale(error: ClientError) -> bool:
     raise error
 
 
-def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """The group's member; None for an instance that is being detached, because it is no member any more."""
+def _member_of_group(entry: InstanceTypeDef, group: str) -> SeenMember | None:
+    """The group's member. Returns None for an instance that is being detached, because it leaves the group."""
     lifecycle_state: str = entry["LifecycleState"]
     waiting_hook: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

@@ -1,6 +1,7 @@
 """Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode. A call that still fails raises RetryLater.
+botocore itself retries throttled calls, in adaptive mode. A call that fails despite botocore's retries raises
+RetryLater.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ssm import SSMClient
 
-_TRANSIENT = {
+_TRANSIENT_ERROR_CODES = {
     "InternalError",
     "InternalFailure",
     "InternalServerError",
@@ -75,12 +76,7 @@ NO_CAPACITY_CODES = (
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
 # services whose clients botocore creates itself, for profiles with a role or a login
-CREDENTIAL_SERVICES = (
-    "signin",
-    "sso",
-    "sso-oidc",
-    "sts",
-)
+CREDENTIAL_SERVICES = ("signin", "sso", "sso-oidc", "sts")
 
 
 class _ServiceModels(Loader):
@@ -93,8 +89,8 @@ class _ServiceModels(Loader):
 
 
 class Clients:
-    """The clients of one configuration. `endpoint` None stands for AWS's own endpoints, or AWS_ENDPOINT_URL. Creating a
-    client may raise Misconfigured.
+    """The AWS clients of one configuration. If `endpoint` is None, requests go to AWS_ENDPOINT_URL or to AWS's own
+    endpoints. Creating a client may raise Misconfigured.
 
     `session` is a botocore session that no other code uses. boto3 would add nothing useful, and would load its code for
     S3 transfers before the first event.
@@ -117,19 +113,17 @@ class Clients:
 
     @contextmanager
     def requests_until(self, until: float | None) -> Iterator[None]:
-        """A context in which no EC2 request is sent or repeated after the time `until`. RetryLater is raised
-        instead.
-        """
-        token = self._until.set(until)
+        """A context in which EC2 requests after the time `until` are not sent or repeated, but raise RetryLater."""
+        reset_token = self._until.set(until)
         try:
             yield
         finally:
-            self._until.reset(token)
+            self._until.reset(reset_token)
 
     def _check_deadline(self, **_request: Any) -> None:
-        """Raise RetryLater after the deadline. botocore calls this function before each attempt."""
-        until = self._until.get()
-        if until is not None and time.time() > until:
+        """Raise RetryLater if the deadline for EC2 requests has passed. botocore calls this before each attempt."""
+        deadline = self._until.get()
+        if deadline is not None and time.time() > deadline:
             raise RetryLater(
                 "this run took too long, and another run may have replaced it: no more requests are sent to EC2"
             )
@@ -173,7 +167,7 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating a client. Errors while creating a client mean wrong settings, because botocore raises a
+    """A context for creating an AWS client. The context turns ValueError into Misconfigured, because botocore raises a
     bare ValueError for an invalid region or endpoint.
     """
     with translated_errors("making a client"):
@@ -216,7 +210,7 @@ def error_code(error: ClientError) -> str:
 
 def _client_error(operation: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    http_status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = f"{operation}: {error.response.get('Error', {}).get('Message', '')}"
-    transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or status >= 500)
-    return RetryLater(f"{code}: {message}") if transient else Refused(code, message)
+    is_transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT_ERROR_CODES or http_status >= 500)
+    return RetryLater(f"{code}: {message}") if is_transient else Refused(code, message)

@@ -1,4 +1,4 @@
-"""A run's TensorBoard files in S3, for `tensorboard --logdir s3://...`."""
+"""Upload a run's TensorBoard files to S3, for `tensorboard --logdir s3://...`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dyntrain.controller.adapters.aws import Clients, translated_errors
 class BoardBucket:
     """Upload a run's files with the given `suffix` to `s3://BUCKET/PREFIX/`.
 
-    Files of an earlier writer are kept, because a TensorBoard with a deleted open file stops updating all its runs.
-    Each writer's file begins with an entry that makes TensorBoard discard the values of earlier files.
+    Files of earlier writers stay in the bucket, because TensorBoard stops updating all its runs when a file that it has
+    open is deleted. Each writer's file begins with an entry that makes TensorBoard discard the values of earlier files.
     """
 
     def __init__(self, clients: Clients, bucket: str, prefix: str, folder: Path, suffix: str) -> None:
@@ -20,11 +20,11 @@ class BoardBucket:
         self._sizes: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Upload the files that have grown. Safe to repeat after an error. Raises ControllerError."""
+        """Upload the files that have grown. The upload may safely be repeated after errors. Raises ControllerError."""
         s3 = self._clients.s3()
-        files = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
+        paths_by_name = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
         with translated_errors(f"writing s3://{self._bucket}/{self._prefix}"):
-            for name, path in files.items():
+            for name, path in paths_by_name.items():
                 if path.stat().st_size != self._sizes.get(name):
                     content = path.read_bytes()
                     s3.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=content)

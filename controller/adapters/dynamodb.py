@@ -1,8 +1,8 @@
 """The controller's DynamoDB table. Every write, except ticks and the audit trail, is conditional on the version that
 was read.
 
-botocore repeats a write that timed out after taking effect. The repeated write then raises Conflict. The caller reads
-the item again and finds its own facts.
+botocore repeats a write that timed out after taking effect, and the repeated write raises Conflict. After a Conflict,
+the caller reads the item again, and may find the facts that it wrote itself.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
 KEYS_PER_BATCH = 100  # keys in one call of BatchGetItem
-BATCH_ROUNDS = 6
+MAX_BATCH_ATTEMPTS = 6  # calls of BatchGetItem for the same keys
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
-TRAIL_BYTES = 300_000
-TRAIL_SECONDS = 30 * 86_400.0
+MAX_TRAIL_ITEM_BYTES = 300_000
+TRAIL_KEPT_SECONDS = 30 * 86_400.0  # time until an entry of the audit trail expires
 NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
-def trail_parts(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Split the entries, in order, into parts that fit into one item each. An entry may be long, because a node's last
-    output may have 2,000 characters.
+def split_trail_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split audit-trail entries, in order, into lists that each fit into one DynamoDB item. An entry may be long,
+    because it may contain 2,000 characters of a node's last output.
     """
-    parts: list[list[Entry]] = []
+    entry_chunks: list[list[Entry]] = []
     free_bytes = 0
     for entry in entries:
-        size = len(json.dumps(entry.fields())) + 2
-        if size > free_bytes or not parts:
-            parts.append([])
-            free_bytes = TRAIL_BYTES
-        parts[-1].append(entry)
-        free_bytes -= size
-    return parts
+        entry_bytes = len(json.dumps(entry.fields())) + 2
+        if entry_bytes > free_bytes or not entry_chunks:
+            entry_chunks.append([])
+            free_bytes = MAX_TRAIL_ITEM_BYTES
+        entry_chunks[-1].append(entry)
+        free_bytes -= entry_bytes
+    return entry_chunks
 
 
 class Table:
-    """The common base of the stores in the table."""
+    """The base class of all stores in the controller's DynamoDB table."""
 
     def __init__(self, clients: Clients, table: str) -> None:
         self._clients = clients
@@ -85,24 +85,28 @@ class Table:
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Write the item over the given version. Version 0 means that no item may exist. Raises Conflict."""
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        """Replace the item whose version in the table is `version`. Version 0 means that the table must not contain the
+        item yet. Raises Conflict.
+        """
+        write_condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
-            condition = {
+            write_condition = {
                 "ConditionExpression": "version = :version",
                 "ExpressionAttributeValues": {":version": {"N": str(version)}},
             }
         with translated_errors(f"writing {item['pk']['S']} in table {self._table}"):
             try:
-                self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
+                self._clients.dynamodb().put_item(TableName=self._table, Item=item, **write_condition)
             except ClientError as error:
                 if error_code(error) == "ConditionalCheckFailedException":
-                    raise Conflict(f"{item['pk']['S']} is no longer at version {version}") from error
+                    raise Conflict(
+                        f"item {item['pk']['S']} was not written: its version is no longer {version}"
+                    ) from error
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """The cluster's items from the index, which may be slightly stale. Raises RetryLater rather than leave a page
-        out.
+        """The cluster's items of this kind, from an index that may be slightly out of date. Raises RetryLater if a page
+        of items cannot be read, rather than leave the page out.
         """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
@@ -126,10 +130,10 @@ class TableNodes(Table):
         return node_of(item) if item is not None else None
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
-        ids = list(dict.fromkeys(instances))
+        instance_ids = list(dict.fromkeys(instances))
         nodes: dict[str, StoredNode] = {}
-        for start in range(0, len(ids), KEYS_PER_BATCH):
-            for item in self._batch([node_key(instance) for instance in ids[start : start + KEYS_PER_BATCH]]):
+        for start in range(0, len(instance_ids), KEYS_PER_BATCH):
+            for item in self._batch([node_key(instance) for instance in instance_ids[start : start + KEYS_PER_BATCH]]):
                 node = node_of(item)
                 nodes[node.facts.instance] = node
         return nodes
@@ -141,19 +145,22 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All items with these keys. DynamoDB may return only a part of the items; then the call is repeated for the
-        others. Raises RetryLater when keys stay unread.
+        """All items with these keys. If DynamoDB returns only a part of the items, the call is repeated for the missing
+        items. Raises RetryLater when some items are still missing after all attempts.
         """
-        pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
-        for attempt in range(BATCH_ROUNDS):
+        unread_keys: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
+        for attempt in range(MAX_BATCH_ATTEMPTS):
             with translated_errors(f"reading nodes in table {self._table}"):
-                answer = self._clients.dynamodb().batch_get_item(RequestItems=pending)
-            yield from answer["Responses"].get(self._table, [])
-            pending = answer.get("UnprocessedKeys")
-            if not pending:
+                response = self._clients.dynamodb().batch_get_item(RequestItems=unread_keys)
+            yield from response["Responses"].get(self._table, [])
+            unread_keys = response.get("UnprocessedKeys")
+            if not unread_keys:
                 return
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
-        raise RetryLater(f"table {self._table} returned only a part of the items {BATCH_ROUNDS} times in a row")
+        raise RetryLater(
+            f"reading nodes failed: table {self._table} returned only a part of the items "
+            f"{MAX_BATCH_ATTEMPTS} times in a row"
+        )
 
 
 class TableGroups(Table):
@@ -197,14 +204,14 @@ class TableClusters(Table):
             self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        for chunk in trail_parts(entries):
-            item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_SECONDS)
+        for chunk in split_trail_entries(entries):
+            item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_KEPT_SECONDS)
             with translated_errors(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         entries: list[TrailEntry] = []
-        moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
+        since_text = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
         with translated_errors(f"reading the audit trail of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
@@ -212,7 +219,7 @@ class TableClusters(Table):
                 .paginate(
                     TableName=self._table,
                     KeyConditionExpression="pk = :pk AND sk >= :since",
-                    ExpressionAttributeValues={":pk": trail_key(cluster)["pk"], ":since": {"S": moment}},
+                    ExpressionAttributeValues={":pk": trail_key(cluster)["pk"], ":since": {"S": since_text}},
                 )
             )
             for page in pages:
@@ -220,7 +227,7 @@ class TableClusters(Table):
                     entries += trail_of(item)
         return entries
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         key = cluster_key(cluster)
         return f"{key['pk']['S']}/{key['sk']['S']}"
 

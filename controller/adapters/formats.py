@@ -1,8 +1,8 @@
 """The format number of the table's items, and the conversion of older items.
 
 An item without `format` has format 1. In format 1 the acknowledgements were one map from keys such as `complete:TOKEN`
-to a time and a text. A change that older controllers must not ignore gets the next number. An older controller then
-refuses the item, rather than write the item back without its new part.
+to a time and a text. A change of the layout that older controllers must not ignore gets the next format number. An
+older controller refuses an item with a newer format, rather than write it back without its new fields.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from dyntrain.controller.contract.errors import GiveUp
 
-FORMAT = 2
+FORMAT = 2  # the format number that this version writes
 
-_FIELDS_BY_KIND = {
+_FIELDS_BY_ACK_KIND = {
     "stamp": "stamps",
     "complete": "answers",
     "heartbeat": "heartbeats",
@@ -24,40 +24,40 @@ _FIELDS_BY_KIND = {
 
 
 def format_attribute() -> dict[str, Any]:
-    """The attribute with the item's format number."""
+    """The item attribute that contains the format number."""
     return {"format": {"N": str(FORMAT)}}
 
 
 def format_of(item: Mapping[str, Any]) -> int:
     """The item's format number. Raises GiveUp for a format that this version does not know."""
-    number = int(item.get("format", {}).get("N", "1"))
-    if number > FORMAT:
-        name = item.get("pk", {}).get("S", "an item")
+    format_number = int(item.get("format", {}).get("N", "1"))
+    if format_number > FORMAT:
+        item_name = item.get("pk", {}).get("S", "an item")
         raise GiveUp(
-            f"{name} in the table has format {number}, and this version of dyntrain reads formats up to {FORMAT}: "
-            "a newer controller wrote it; deploy that version again, or a later one"
+            f"{item_name} in the table has format {format_number}, and this version of dyntrain reads formats up to "
+            f"{FORMAT}: a newer controller wrote it; deploy that version again, or a later one"
         )
-    return number
+    return format_number
 
 
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
     """Convert node facts of format 1 into the present format."""
-    acks: dict[str, Any] = {}
+    acknowledgements: dict[str, Any] = {}
     for key, ack in facts.get("acks", {}).items():
-        kind, separator, name = key.partition(":")
+        ack_kind, separator, ack_name = key.partition(":")
         at, value = ack["at"], ack.get("value", "")
-        if kind in _FIELDS_BY_KIND and separator:
-            fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
-            acks.setdefault(_FIELDS_BY_KIND[kind], {})[name] = fields
-        elif kind == "unseen":
-            acks[kind] = {"at": at, "times": int(value) if value.isdigit() else 0}
-        elif kind == "doubt":
-            acks[kind] = {"at": at, "lost": value == "lost"}
+        if ack_kind in _FIELDS_BY_ACK_KIND and separator:
+            ack_fields = {"at": at, "result": value} if ack_kind == "complete" else {"at": at, "value": value}
+            acknowledgements.setdefault(_FIELDS_BY_ACK_KIND[ack_kind], {})[ack_name] = ack_fields
+        elif ack_kind == "unseen":
+            acknowledgements[ack_kind] = {"at": at, "times": int(value) if value.isdigit() else 0}
+        elif ack_kind == "doubt":
+            acknowledgements[ack_kind] = {"at": at, "lost": value == "lost"}
         else:
-            acks[kind] = {"at": at, "value": value}
-    status, cluster_statement = facts.get("acks", {}).get("status"), facts.get("named")
-    if status and cluster_statement and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
-        acks["joined"] = {
-            cluster_statement["cluster"]: {"at": status["at"]}
+            acknowledgements[ack_kind] = {"at": at, "value": value}
+    status_ack, cluster_statement = facts.get("acks", {}).get("status"), facts.get("named")
+    if status_ack and cluster_statement and status_ack.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
+        acknowledgements["joined"] = {
+            cluster_statement["cluster"]: {"at": status_ack["at"]}
         }  # the node trained before this acknowledgement existed
-    return {**facts, "acks": acks}
+    return {**facts, "acks": acknowledgements}

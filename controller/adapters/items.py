@@ -1,7 +1,7 @@
-"""The layout of the table's items. Stream records have the same layout.
+"""The layout of the items in the controller's DynamoDB table. The records of the table's stream have the same layout.
 
-Facts are one JSON string, because DynamoDB has no floats. Only the values that indexes, filters and conditions need are
-attributes of their own.
+An item stores its facts as one JSON string, because DynamoDB has no floats. Only the values that indexes, filters and
+conditions need are separate attributes.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None)
 
 
 def node_of(item: Mapping[str, Any]) -> StoredNode:
-    pending = bool(item.get("wake", {}).get("BOOL"))
-    text = item["facts"]["S"]
+    wake_pending = bool(item.get("wake", {}).get("BOOL"))
+    facts_json = item["facts"]["S"]
     if format_of(item) == 1:
-        facts = NodeFacts.model_validate(facts_of_format_1(json.loads(text)))
+        facts = NodeFacts.model_validate(facts_of_format_1(json.loads(facts_json)))
     else:
-        facts = NodeFacts.model_validate_json(text)
-    return StoredNode(facts, int(item["version"]["N"]), pending)
+        facts = NodeFacts.model_validate_json(facts_json)
+    return StoredNode(facts, int(item["version"]["N"]), wake_pending)
 
 
 def job_item(cluster: str, job: JobFacts, version: int, wake: bool) -> Item:
@@ -93,8 +93,8 @@ def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
 
 
 def membership_item(cluster: str, stored: StoredMembership, version: int) -> Item:
-    """The item of a membership. `members` is the full ordered list, which the coordinator finds through
-    `Target.pointer`.
+    """The item of a cluster's membership. Its attribute `members` is the full ordered list of members, which the
+    coordinator finds through `Target.pointer`.
     """
     membership = stored.membership
     return {
@@ -129,16 +129,16 @@ def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
 
 def turn_of(item: Mapping[str, Any]) -> StoredTurn:
     format_of(item)
-    left = frozenset(entry["S"] for entry in item["left"]["L"])
-    return StoredTurn(int(item["number"]["N"]), float(item["until"]["N"]), left, int(item["version"]["N"]))
+    left_instances = frozenset(entry["S"] for entry in item["left"]["L"])
+    return StoredTurn(int(item["number"]["N"]), float(item["until"]["N"]), left_instances, int(item["version"]["N"]))
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """An item of the audit trail. `name` distinguishes items of the same millisecond."""
-    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    """An item of the audit trail. `name` distinguishes items that were written in the same millisecond."""
+    time_text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
-        "sk": {"S": f"{moment}#{name}"},
+        "sk": {"S": f"{time_text}#{name}"},
         "entries": {"S": json.dumps([entry.fields() for entry in entries])},
         "expires": {"N": str(int(expires))},
         "wake": {"BOOL": False},
@@ -153,7 +153,7 @@ def trail_key(cluster: str) -> Item:
 def trail_of(item: Mapping[str, Any]) -> list[TrailEntry]:
     format_of(item)
     at = datetime.fromisoformat(item["sk"]["S"].partition("#")[0]).timestamp()
-    return [TrailEntry(at, entry_of(fields)) for fields in json.loads(item["entries"]["S"])]
+    return [TrailEntry(at, entry_of(entry_fields)) for entry_fields in json.loads(item["entries"]["S"])]
 
 
 def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
@@ -162,53 +162,55 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
-    """The nodes, clusters and groups to process after a batch of stream records. Of several images of a node the newest
-    counts.
+    """The nodes, clusters and groups to process after a batch of DynamoDB stream records. If several records contain
+    the same node, its newest version counts.
 
-    Each record is the `dynamodb` part of Lambda's record. Raises Quarantined for the first unreadable record;
-    `readable_records` removes such records.
+    Each record is the `dynamodb` part of a record in Lambda's event. Raises Quarantined for the first unreadable
+    record. `readable_records` leaves unreadable records out.
     """
     nodes: dict[str, StoredNode] = {}
-    clusters, ticked, groups, surveyed = set(), set(), set(), set()
+    clusters, ticked_clusters, groups, surveyed_clusters = set(), set(), set(), set()
     for record in records:
-        image = record.get("NewImage")
-        if not image or not image.get("wake", {}).get("BOOL"):
+        new_image = record.get("NewImage")
+        if not new_image or not new_image.get("wake", {}).get("BOOL"):
             continue
-        kind, name = _key_parts(image)
-        if kind == "node":
-            node = _node_of_image(image)
-            if name not in nodes or nodes[name].version < node.version:
-                nodes[name] = node
-        elif kind == "job":
-            clusters.add(name)
-        elif kind == "tick":
-            ticked.add(name)
-            if image.get("surveyed", {}).get("BOOL"):
-                surveyed.add(name)
-        elif kind == "group":
-            groups.add(name)
-    return Wake(nodes, frozenset(clusters), frozenset(ticked), frozenset(groups), frozenset(surveyed))
+        item_kind, item_name = _kind_and_name(new_image)
+        if item_kind == "node":
+            node = _node_of_image(new_image)
+            if item_name not in nodes or nodes[item_name].version < node.version:
+                nodes[item_name] = node
+        elif item_kind == "job":
+            clusters.add(item_name)
+        elif item_kind == "tick":
+            ticked_clusters.add(item_name)
+            if new_image.get("surveyed", {}).get("BOOL"):
+                surveyed_clusters.add(item_name)
+        elif item_kind == "group":
+            groups.add(item_name)
+    return Wake(nodes, frozenset(clusters), frozenset(ticked_clusters), frozenset(groups), frozenset(surveyed_clusters))
 
 
 def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The readable records, and the problems of the other records. So one malformed record cannot block a batch."""
-    readable, problems = [], []
+    """The readable stream records, and one problem text for each unreadable record. With this split, one malformed
+    record cannot block a whole batch.
+    """
+    valid_records, problem_texts = [], []
     for record in records:
         try:
             wake_of([record])
         except Quarantined as error:
-            problems.append(str(error))
+            problem_texts.append(str(error))
         else:
-            readable.append(record)
-    return readable, problems
+            valid_records.append(record)
+    return valid_records, problem_texts
 
 
-def _key_parts(image: Mapping[str, Any]) -> tuple[str, str]:
+def _kind_and_name(image: Mapping[str, Any]) -> tuple[str, str]:
     try:
-        kind, _, name = image["pk"]["S"].partition("#")
+        item_kind, _, item_name = image["pk"]["S"].partition("#")
     except (KeyError, TypeError, AttributeError) as error:
-        raise Quarantined(f"a stream record has no key: {error!r}") from error
-    return kind, name
+        raise Quarantined(f"a DynamoDB stream record has no key: {error!r}") from error
+    return item_kind, item_name
 
 
 def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
@@ -216,7 +218,7 @@ def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
         return node_of(image)
     except (GiveUp, KeyError, TypeError, ValueError) as error:
         raise Quarantined(
-            f"the record of {image['pk']['S']} cannot be read: {' '.join(str(error).split())[:500]}"
+            f"the stream record of {image['pk']['S']} cannot be read: {' '.join(str(error).split())[:500]}"
         ) from error
 
 

@@ -20,18 +20,18 @@ from dyntrain.controller.jobs.verdict import Machine
 log = logging.getLogger("dyntrain.jobs")
 
 LIVE_JOBS_KEY = "-jobs-"  # the key of live jobs in the index by cluster; no cluster's name begins with a hyphen
-UNREADABLE_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
+UNREADABLE_ERROR_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
 class TableJobRecords(Table):
     def get(self, name: str) -> StoredJob | None:
-        item = self._get(_key(name))
-        return None if item is None else _stored(item)
+        item = self._get(_record_key(name))
+        return None if item is None else _stored_job(item)
 
     def put(self, stored: StoredJob, *, over: bool) -> None:
         record = stored.record
         item: dict[str, Any] = {
-            **_key(record.name),
+            **_record_key(record.name),
             "run": {"S": record.model_dump_json()},
             "version": {"N": str(stored.version + 1)},
             "wake": {"BOOL": False},
@@ -43,11 +43,11 @@ class TableJobRecords(Table):
             item["cluster"] = {"S": LIVE_JOBS_KEY}
         self._put(item, stored.version)
 
-    def live(self) -> Sequence[StoredJob]:
+    def live_jobs(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
         for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
             try:
-                jobs.append(_stored(item))
+                jobs.append(_stored_job(item))
             except GiveUp as error:
                 log.error("a job's record cannot be read and is ignored", extra={"problem": str(error)})
         return jobs
@@ -65,7 +65,7 @@ class TableJobRecords(Table):
                 )
             )
             for page in pages:
-                jobs += map(_stored, page["Items"])
+                jobs += map(_stored_job, page["Items"])
         return jobs
 
     def delete(self, stored: StoredJob) -> None:
@@ -73,13 +73,15 @@ class TableJobRecords(Table):
             try:
                 self._clients.dynamodb().delete_item(
                     TableName=self._table,
-                    Key=_key(stored.record.name),
+                    Key=_record_key(stored.record.name),
                     ConditionExpression="version = :version",
                     ExpressionAttributeValues={":version": {"N": str(stored.version)}},
                 )
             except ClientError as error:
                 if error_code(error) == "ConditionalCheckFailedException":
-                    raise Conflict(f"the job {stored.record.name} was changed meanwhile") from error
+                    raise Conflict(
+                        f"the job {stored.record.name} was not deleted, because its record was changed meanwhile"
+                    ) from error
                 raise
 
 
@@ -115,19 +117,19 @@ class BucketResults:
     def verdict(self, record: JobRecord) -> Exit | None:
         return self._read(record.bucket, verdict_key(record.name, record.run))
 
-    def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
-        exits = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
-        return {rank: exit_file.code for rank, exit_file in exits.items() if exit_file is not None}
+    def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
+        exit_files = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
+        return {rank: exit_file.code for rank, exit_file in exit_files.items() if exit_file is not None}
 
     def _read(self, bucket: str, key: str) -> Exit | None:
         with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
-                body = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
-                return exit_of(body.decode("utf-8", "replace"))
+                exit_file_bytes = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
+                return exit_of(exit_file_bytes.decode("utf-8", "replace"))
             except ValueError:
                 return None
             except ClientError as error:
-                if error_code(error) in UNREADABLE_CODES:
+                if error_code(error) in UNREADABLE_ERROR_CODES:
                     return None
                 raise
 
@@ -137,7 +139,7 @@ def job_ports(clients: Clients, table: str, clock: Any) -> JobPorts:
 
 
 def machine_of(instance: Mapping[str, Any]) -> Machine:
-    launched = instance.get("LaunchTime")
+    launch_time = instance.get("LaunchTime")
     return Machine(
         instance=instance["InstanceId"],
         rank=int(instance.get("AmiLaunchIndex", 0)),
@@ -145,15 +147,15 @@ def machine_of(instance: Mapping[str, Any]) -> Machine:
         token=instance.get("ClientToken", ""),
         address=instance.get("PrivateIpAddress"),
         why=instance.get("StateReason", {}).get("Code", ""),
-        launched=launched.timestamp() if launched is not None else None,
+        launched=launch_time.timestamp() if launch_time is not None else None,
     )
 
 
-def _key(name: str) -> dict[str, Any]:
+def _record_key(name: str) -> dict[str, Any]:
     return {"pk": {"S": f"run#{name}"}, "sk": {"S": "record"}}
 
 
-def _stored(item: Mapping[str, Any]) -> StoredJob:
+def _stored_job(item: Mapping[str, Any]) -> StoredJob:
     format_of(item)
     try:
         return StoredJob(JobRecord.model_validate_json(item["run"]["S"]), int(item["version"]["N"]))

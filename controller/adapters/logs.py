@@ -1,4 +1,4 @@
-"""Log lines in CloudWatch Logs, also those of terminated machines."""
+"""Read log lines from CloudWatch Logs, also the lines of terminated machines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STREAMS_PER_CALL = 100  # streams in one call of FilterLogEvents
 
 @dataclass(frozen=True)
 class LogLine:
-    """One log event. `id` is the same for each read of the event."""
+    """One log event. Each read of the same event returns the same `id`."""
 
-    at: float
-    stream: str
-    text: str
-    id: str = ""
+    at: float  # the event's time
+    stream: str  # the name of the log stream
+    text: str  # the event's message
+    id: str = ""  # identifies the event
 
 
 class CloudWatchLogs:
@@ -27,7 +27,7 @@ class CloudWatchLogs:
         self._client: Any = clients.logs()
 
     def streams(self, group: str, prefix: str) -> list[str]:
-        """The names of the group's streams with this prefix; empty for a missing group."""
+        """The names of the log group's streams that begin with `prefix`. Empty if the log group does not exist."""
         with translated_errors(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(
@@ -40,7 +40,7 @@ class CloudWatchLogs:
                 raise
 
     def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
-        """The lines since the time `since`. Within each hundred streams, the oldest lines come first."""
+        """The log lines since the time `since`. Each hundred streams are read together, oldest lines first."""
         for start in range(0, len(streams), STREAMS_PER_CALL):
             with translated_errors(f"reading the logs of {group}"):
                 pages = self._client.get_paginator("filter_log_events").paginate(

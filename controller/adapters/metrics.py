@@ -11,13 +11,18 @@ import sys
 import time
 from collections.abc import Mapping
 
-NAMESPACE = "dyntrain"
-GAUGES = {"Workers": "Count", "SamplesPerSecond": "Count/Second", "PercentDone": "Percent", "PausedSeconds": "Seconds"}
+NAMESPACE = "dyntrain"  # of the metrics in CloudWatch
+GAUGE_UNITS = {
+    "Workers": "Count",
+    "SamplesPerSecond": "Count/Second",
+    "PercentDone": "Percent",
+    "PausedSeconds": "Seconds",
+}
 
 
 class EmbeddedMetrics:
-    """Write metrics into the log. Each count goes to two metrics: one of the deployment, which has the table's name and
-    CloudWatch alarms, and one of the cluster.
+    """Write metrics as log lines. Each count goes to two metrics: one for the whole deployment, which CloudWatch alarms
+    watch, and one for the cluster.
     """
 
     def __init__(self, table: str) -> None:
@@ -27,19 +32,19 @@ class EmbeddedMetrics:
         self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Write the cluster's gauges. The deployment has no gauges, because their sum over clusters would mean
-        nothing.
+        """Write the cluster's gauges, such as its number of workers. The deployment has no gauges, because the sum of a
+        gauge over all clusters would mean nothing.
         """
-        self._write(cluster, [["table", "cluster"]], {name: GAUGES[name] for name in values}, values)
+        self._write(cluster, [["table", "cluster"]], {name: GAUGE_UNITS[name] for name in values}, values)
 
     def _write(
         self, cluster: str, dimensions: list[list[str]], units: Mapping[str, str], values: Mapping[str, float]
     ) -> None:
-        metrics = {
+        metric_definitions = {
             "Namespace": NAMESPACE,
             "Dimensions": dimensions,
             "Metrics": [{"Name": name, "Unit": unit} for name, unit in units.items()],
         }
-        header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metrics]}
-        line = {"_aws": header, "table": self._table, "cluster": cluster, **values}
+        metadata = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metric_definitions]}
+        line = {"_aws": metadata, "table": self._table, "cluster": cluster, **values}
         sys.stdout.write(json.dumps(line) + "\n")

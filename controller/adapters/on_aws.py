@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """Ports on AWS, with `clients` or with new clients. This function creates no client and makes no call."""
+    """The controller's ports on AWS, with `clients` or new clients. This function creates no client and makes no
+    call.
+    """
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
     from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
@@ -42,7 +44,7 @@ def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, sta
 def aws_pool_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> PoolPorts:
-    """The ports of `aws_ports` and those of the reserved pool."""
+    """The ports of `aws_ports`, and the ports of the pool of reserved capacity."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.reservations import Ec2Reservations, TableLedger
     from dyntrain.controller.pool.ports import PoolPorts

@@ -1,4 +1,4 @@
-"""Reservations, all instances of the account, and the ledger of the pools' claims on reservations."""
+"""Read EC2 reservations and all instances of the account, and store the ledger of the pools' claims on reservations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef, InstanceTypeDef, ReservedInstancesTypeDef
 
-_LIFECYCLES = ("spot", "scheduled", "capacity-block")
-_KEY: dict[str, Any] = {"pk": {"S": "pool#claims"}, "sk": {"S": "ledger"}}
-_CLAIMS = TypeAdapter(dict[str, Claim])
+_SPECIAL_LIFECYCLES = ("spot", "scheduled", "capacity-block")
+_LEDGER_KEY: dict[str, Any] = {"pk": {"S": "pool#claims"}, "sk": {"S": "ledger"}}
+_CLAIMS_BY_CLUSTER_TYPE = TypeAdapter(dict[str, Claim])
 
 
 class Ec2Reservations:
@@ -27,8 +27,10 @@ class Ec2Reservations:
 
     def reserved(self) -> Sequence[Reserved]:
         with translated_errors("describing Reserved Instances"):
-            answer = self._clients.ec2().describe_reserved_instances(Filters=[{"Name": "state", "Values": ["active"]}])
-            return [_reserved(entry) for entry in answer["ReservedInstances"]]
+            response = self._clients.ec2().describe_reserved_instances(
+                Filters=[{"Name": "state", "Values": ["active"]}]
+            )
+            return [_parse_reserved_instances(entry) for entry in response["ReservedInstances"]]
 
     def capacity(self) -> Sequence[Capacity]:
         with translated_errors("describing capacity reservations"):
@@ -37,7 +39,7 @@ class Ec2Reservations:
                 .get_paginator("describe_capacity_reservations")
                 .paginate(Filters=[{"Name": "state", "Values": ["active"]}])
             )
-            return [_capacity(entry) for page in pages for entry in page["CapacityReservations"]]
+            return [_parse_capacity_reservation(entry) for page in pages for entry in page["CapacityReservations"]]
 
     def machines(self) -> Sequence[SeenMachine]:
         machines: list[SeenMachine] = []
@@ -45,20 +47,24 @@ class Ec2Reservations:
             pages = self._clients.ec2().get_paginator("describe_instances").paginate()
             for page in pages:
                 for reservation in page["Reservations"]:
-                    machines += [_machine(instance) for instance in reservation.get("Instances", [])]
+                    machines += [_parse_machine(instance) for instance in reservation.get("Instances", [])]
         return machines
 
 
 class TableLedger(Table):
-    """The ledger of claims, which is one item for all clusters. A write replaces only the version that was read."""
+    """The ledger of the pools' claims, which is one item for all clusters. A write of the ledger succeeds only if the
+    ledger still has the version that was read.
+    """
 
     def get(self) -> StoredLedger:
-        item = self._get(_KEY)
+        item = self._get(_LEDGER_KEY)
         if item is None:
             return StoredLedger()
         try:
             return StoredLedger(
-                _CLAIMS.validate_json(item["claims"]["S"]), float(item["at"]["N"]), int(item["version"]["N"])
+                _CLAIMS_BY_CLUSTER_TYPE.validate_json(item["claims"]["S"]),
+                float(item["at"]["N"]),
+                int(item["version"]["N"]),
             )
         except (KeyError, ValueError, ValidationError) as error:
             raise GiveUp(
@@ -67,12 +73,12 @@ class TableLedger(Table):
 
     def put(self, stored: StoredLedger) -> None:
         item: dict[str, Any] = {
-            **_KEY,
+            **_LEDGER_KEY,
             "claims": {
                 "S": json.dumps(
                     {
-                        name: claim.model_dump(mode="json", exclude_defaults=True)
-                        for name, claim in stored.claims.items()
+                        cluster: claim.model_dump(mode="json", exclude_defaults=True)
+                        for cluster, claim in stored.claims.items()
                     }
                 )
             },
@@ -83,14 +89,16 @@ class TableLedger(Table):
         self._put(item, stored.version)
 
 
-def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
-    """Parse a Reserved Instances purchase. A regional purchase has no zone, even when the entry contains one."""
-    zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
+def _parse_reserved_instances(entry: ReservedInstancesTypeDef) -> Reserved:
+    """Parse a Reserved Instances purchase. A regional purchase has no zone, even when its entry names one."""
+    is_zonal = (
+        entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
+    )
     return Reserved(
         id=entry["ReservedInstancesId"],
         instance_type=entry["InstanceType"],
         count=entry["InstanceCount"],
-        zone=entry.get("AvailabilityZone") if zonal else None,
+        zone=entry.get("AvailabilityZone") if is_zonal else None,
         platform=platform_of(entry.get("ProductDescription", LINUX)),
         tenancy=entry.get("InstanceTenancy", "default"),
         state=entry.get("State", "active"),
@@ -98,9 +106,9 @@ def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
     )
 
 
-def _capacity(entry: CapacityReservationTypeDef) -> Capacity:
-    end = entry.get("EndDate")
-    kind: str = entry.get("ReservationType", "default")
+def _parse_capacity_reservation(entry: CapacityReservationTypeDef) -> Capacity:
+    end_time = entry.get("EndDate")
+    reservation_type: str = entry.get("ReservationType", "default")
     return Capacity(
         id=entry["CapacityReservationId"],
         instance_type=entry["InstanceType"],
@@ -111,12 +119,12 @@ def _capacity(entry: CapacityReservationTypeDef) -> Capacity:
         tenancy=entry.get("Tenancy", "default"),
         state=entry.get("State", "active"),
         targeted=entry.get("InstanceMatchCriteria", "open") == "targeted",
-        block=kind == "capacity-block",
-        end=end.timestamp() if end is not None else None,
+        block=reservation_type == "capacity-block",
+        end=end_time.timestamp() if end_time is not None else None,
     )
 
 
-def _machine(instance: InstanceTypeDef) -> SeenMachine:
+def _parse_machine(instance: InstanceTypeDef) -> SeenMachine:
     placement: Mapping[str, Any] = instance.get("Placement", {})
     lifecycle: str = instance.get("InstanceLifecycle", "")
     platform = instance.get("PlatformDetails") or ("Windows" if instance.get("Platform") else LINUX)
@@ -128,7 +136,7 @@ def _machine(instance: InstanceTypeDef) -> SeenMachine:
         tenancy=placement.get("Tenancy") or "default",
         state=instance["State"]["Name"],
         lifecycle=cast(Literal["spot", "scheduled", "capacity-block"], lifecycle)
-        if lifecycle in _LIFECYCLES
+        if lifecycle in _SPECIAL_LIFECYCLES
         else "on-demand",
         capacity_reservation=instance.get("CapacityReservationId"),
         tags={tag["Key"]: tag.get("Value", "") for tag in instance.get("Tags", [])},

@@ -1,4 +1,4 @@
-"""The SSM parameters of the clusters under `/dyntrain/`, and the secrets of a stage."""
+"""The SSM parameters of the clusters under `/dyntrain/`, and the secrets of a deployment stage."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ NAMES_PER_DELETION = 10  # names in one call of DeleteParameters
 
 
 class SsmParameters:
-    """The clusters' parameters. Each target contains `stage`, so that a coordinator knows which controller wrote it."""
+    """The clusters' parameters. Each target parameter contains `stage`, so that a coordinator knows which controller
+    wrote the target.
+    """
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """The policies by cluster. Secrets in the same path are returned encrypted and ignored."""
-        policies = {}
+        """The text of each cluster's policy, by cluster. Secrets under the same path stay encrypted and are ignored."""
+        policy_texts = {}
         with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
             pages = (
                 self._clients.ssm()
@@ -33,10 +35,10 @@ class SsmParameters:
             )
             for page in pages:
                 for entry in page["Parameters"]:
-                    cluster, _, leaf = entry["Name"].removeprefix(PARAMETERS_PATH).partition("/")
-                    if leaf == "policy":
-                        policies[cluster] = entry["Value"]
-        return policies
+                    cluster, _, last_part = entry["Name"].removeprefix(PARAMETERS_PATH).partition("/")
+                    if last_part == "policy":
+                        policy_texts[cluster] = entry["Value"]
+        return policy_texts
 
     def stages(self) -> Mapping[str, str]:
         with translated_errors(f"reading the parameters under {STAGES}"):
@@ -44,28 +46,28 @@ class SsmParameters:
             return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
     def target(self, cluster: str) -> str | None:
-        name = parameter(cluster, "target")
-        with translated_errors(f"reading {name}"):
+        parameter_name = parameter(cluster, "target")
+        with translated_errors(f"reading {parameter_name}"):
             try:
-                return self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"]
+                return self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"]
             except ClientError as error:
                 if error_code(error) == "ParameterNotFound":
                     return None
                 raise
 
     def put_target(self, cluster: str, target: Target, pointer: str) -> None:
-        name = parameter(cluster, "target")
+        parameter_name = parameter(cluster, "target")
         target = target.model_copy(update={"stage": self._stage})
-        with translated_errors(f"writing {name}"):
+        with translated_errors(f"writing {parameter_name}"):
             self._clients.ssm().put_parameter(
-                Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True
+                Name=parameter_name, Value=as_parameter(target, pointer), Type="String", Overwrite=True
             )
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
-        name = parameter(cluster, "policy")
-        with translated_errors(f"writing {name}"):
+        parameter_name = parameter(cluster, "policy")
+        with translated_errors(f"writing {parameter_name}"):
             try:
-                self._clients.ssm().put_parameter(Name=name, Value=text, Type="String", Overwrite=overwrite)
+                self._clients.ssm().put_parameter(Name=parameter_name, Value=text, Type="String", Overwrite=overwrite)
             except ClientError as error:
                 if error_code(error) == "ParameterAlreadyExists":
                     return False
@@ -73,23 +75,23 @@ class SsmParameters:
         return True
 
     def delete(self, cluster: str) -> Sequence[str]:
-        deleted: list[str] = []
+        deleted_names: list[str] = []
         with translated_errors(f"deleting the parameters under {PARAMETERS_PATH}{cluster}/"):
             pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
                 .paginate(Path=f"{PARAMETERS_PATH}{cluster}/", Recursive=True, WithDecryption=False)
             )
-            names = [entry["Name"] for page in pages for entry in page["Parameters"]]
-            for start in range(0, len(names), NAMES_PER_DELETION):
-                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + NAMES_PER_DELETION])[
-                    "DeletedParameters"
-                ]
-        return sorted(deleted)
+            parameter_names = [entry["Name"] for page in pages for entry in page["Parameters"]]
+            for start in range(0, len(parameter_names), NAMES_PER_DELETION):
+                deleted_names += self._clients.ssm().delete_parameters(
+                    Names=parameter_names[start : start + NAMES_PER_DELETION]
+                )["DeletedParameters"]
+        return sorted(deleted_names)
 
 
 class SsmSecrets:
-    """The secrets of a stage. Without a stage, there are no secrets."""
+    """The secrets of a deployment stage. Without a stage, there are no secrets."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage
@@ -97,16 +99,17 @@ class SsmSecrets:
     def webhook(self) -> str | None:
         if self._stage is None:
             return None
-        name = webhook_parameter(self._stage)
-        with translated_errors(f"reading {name}"):
+        parameter_name = webhook_parameter(self._stage)
+        with translated_errors(f"reading {parameter_name}"):
             try:
-                parameter = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
+                parameter = self._clients.ssm().get_parameter(Name=parameter_name, WithDecryption=True)["Parameter"]
             except ClientError as error:
                 if error_code(error) == "ParameterNotFound":
                     return None
                 raise
         if parameter["Type"] != "SecureString":
             raise Misconfigured(
-                f"the parameter {name} holds a secret in plain text: delete it, and create it again as a SecureString"
+                f"the parameter {parameter_name} holds a secret in plain text: delete it, and create it again as a "
+                "SecureString"
             )
         return parameter["Value"]

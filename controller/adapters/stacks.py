@@ -12,14 +12,14 @@ from dyntrain.controller.adapters.aws import Clients, error_code, translated_err
 from dyntrain.controller.adapters.ec2 import TEMPLATE_TAG
 from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 
-SUBMISSION_TAG = "dyntrain:submission"
-TEMPLATE, FILE_SYSTEM = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
+SUBMISSION_TAG = "dyntrain:submission"  # names the job submission that created a stack
+TEMPLATE_TYPE, FILE_SYSTEM_TYPE = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
 GROUP_SUFFIXES = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
-LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
+LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")  # EC2's states of instances
 
 
 class AwsStacks:
-    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's template."""
+    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's CloudFormation template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
@@ -28,9 +28,9 @@ class AwsStacks:
         ec2: Any = self._clients.ec2()  # untyped, because the stubs do not know each instance type that people type
         with translated_errors(f"looking up {instance_type}"):
             description = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
-        makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
+        gpu_makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
         return Hardware(
-            "x86_64" in description.get("ProcessorInfo", {}).get("SupportedArchitectures", ()), "NVIDIA" in makers
+            "x86_64" in description.get("ProcessorInfo", {}).get("SupportedArchitectures", ()), "NVIDIA" in gpu_makers
         )
 
     def key_pairs(self) -> Sequence[str]:
@@ -46,23 +46,24 @@ class AwsStacks:
                     return None
                 raise
         resources = self._resources(name)
-        failed = [resource for resource in resources if resource["ResourceStatus"].endswith("FAILED")]
-        failures = [
-            f"{resource['LogicalResourceId']}: {resource.get('ResourceStatusReason', '')}" for resource in failed
+        failed_resources = [resource for resource in resources if resource["ResourceStatus"].endswith("FAILED")]
+        failure_texts = [
+            f"{resource['LogicalResourceId']}: {resource.get('ResourceStatusReason', '')}"
+            for resource in failed_resources
         ]
-        file_systems = _ids_of(resources, FILE_SYSTEM)
+        file_system_ids = _ids_of(resources, FILE_SYSTEM_TYPE)
         tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
         return Stack(
             description["StackId"],
             description["StackStatus"],
             tags.get(SUBMISSION_TAG, ""),
-            "; ".join(failures) or description.get("StackStatusReason", ""),
-            next(iter(file_systems), ""),
+            "; ".join(failure_texts) or description.get("StackStatusReason", ""),
+            next(iter(file_system_ids), ""),
         )
 
     def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
         with translated_errors(f"making the stack {name}"):
-            answer = self._clients.cloudformation().create_stack(
+            response = self._clients.cloudformation().create_stack(
                 StackName=name,
                 TemplateBody=self._template,
                 Capabilities=["CAPABILITY_IAM"],
@@ -70,19 +71,19 @@ class AwsStacks:
                 Tags=[{"Key": SUBMISSION_TAG, "Value": submission}],
                 ClientRequestToken=submission,
             )
-        return str(answer["StackId"])
+        return str(response["StackId"])
 
     def delete(self, name: str) -> None:
         with translated_errors(f"deleting the stack {name}"):
             self._clients.cloudformation().delete_stack(StackName=name)
 
     def end_machines(self, name: str) -> int:
-        templates = _ids_of(self._resources(name), TEMPLATE)
-        self._end_groups([f"{name}-{group}" for group in GROUP_SUFFIXES])
-        if not templates:
+        template_ids = _ids_of(self._resources(name), TEMPLATE_TYPE)
+        self._end_groups([f"{name}-{group_suffix}" for group_suffix in GROUP_SUFFIXES])
+        if not template_ids:
             return 0
         filters = [
-            {"Name": f"tag:{TEMPLATE_TAG}", "Values": templates},
+            {"Name": f"tag:{TEMPLATE_TAG}", "Values": template_ids},
             {"Name": "instance-state-name", "Values": list(LIVING_STATES)},
         ]
         ec2: Any = self._clients.ec2()
@@ -101,7 +102,7 @@ class AwsStacks:
         return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """Delete the groups with their instances. The instances are protected from scale-in, which would block the
+        """Delete Auto Scaling groups together with their instances. The instances' scale-in protection would block the
         stack's deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
@@ -118,11 +119,11 @@ class AwsStacks:
             return [resource for page in pages for resource in page["StackResourceSummaries"]]
 
 
-def _ids_of(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+def _ids_of(resources: Sequence[Mapping[str, Any]], resource_type: str) -> list[str]:
     """The physical ids of the existing resources of this type."""
-    existing = [
+    existing_resources = [
         resource
         for resource in resources
-        if resource["ResourceType"] == kind and resource["ResourceStatus"] != "DELETE_COMPLETE"
+        if resource["ResourceType"] == resource_type and resource["ResourceStatus"] != "DELETE_COMPLETE"
     ]
-    return [resource["PhysicalResourceId"] for resource in existing if resource.get("PhysicalResourceId")]
+    return [resource["PhysicalResourceId"] for resource in existing_resources if resource.get("PhysicalResourceId")]

@@ -1,5 +1,5 @@
-"""Launch jobs on AWS: code and plan in S3, machines in EC2, and prices. Only people's commands use this module, never
-Lambda functions.
+"""Launch jobs on AWS: upload code and plan to S3, launch machines in EC2, and look up prices. Only people's commands
+use this module, never Lambda functions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dyntrain.controller.contract.errors import ControllerError, GiveUp, Refused
 from dyntrain.controller.contract.gpu_families import lacks_driver
 from dyntrain.controller.contract.job_files import alive_key, run_id, run_prefix
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.submission.ports import NoRoom, Root
+from dyntrain.controller.jobs.submission.ports import NoCapacity, RootVolume
 from dyntrain.controller.jobs.verdict import Machine
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
-IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
 # The cluster's template uses the same image: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
-GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
-ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+GPU_IMAGE_PARAMETER = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}  # Ubuntu's names of EC2's architectures
 PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
 NO_BUCKET_CODES = (
     "301",
@@ -36,7 +36,9 @@ DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain jo
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """Defaults from the stack of `dyntrain job template`: bucket, profile, security-group; empty without the stack."""
+    """The defaults (bucket, profile, security-group) from the stack of `dyntrain job template`. Without this stack, the
+    result is empty.
+    """
     with translated_errors(f"reading the parameters under {DEFAULTS_PATH}"):
         parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS_PATH)["Parameters"]
     return {entry["Name"].removeprefix(DEFAULTS_PATH): entry["Value"] for entry in parameters}
@@ -53,23 +55,29 @@ class AwsLauncher:
     def image_for(self, instance_type: str) -> str:
         with translated_errors(f"looking up {instance_type}"):
             description = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
-            if problem := lacks_driver(instance_type):
-                raise GiveUp(f"{problem}; or name an image with a driver for these GPUs by --image")
-            names = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            supported = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
-            makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
-            name = GPU_IMAGE.format(supported[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[supported[0]])
-            return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
+            if driver_problem := lacks_driver(instance_type):
+                raise GiveUp(
+                    f"no image was chosen: {driver_problem}; or name an image with a driver for these GPUs by --image"
+                )
+            architectures = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+            supported = [name for name in architectures if name in ARCHITECTURES] or ["x86_64"]
+            gpu_makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
+            parameter_name = (
+                GPU_IMAGE_PARAMETER.format(supported[0])
+                if "NVIDIA" in gpu_makers
+                else IMAGE_PARAMETER.format(ARCHITECTURES[supported[0]])
+            )
+            return str(self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"])
 
-    def root_of(self, image: str) -> Root | None:
+    def root_volume_of(self, image: str) -> RootVolume | None:
         with translated_errors(f"looking at the image {image}"):
             description = self._ec2().describe_images(ImageIds=[image])["Images"][0]
-        device = description.get("RootDeviceName", "")
-        sizes = {
+        root_device = description.get("RootDeviceName", "")
+        volume_sizes = {
             mapping.get("DeviceName"): mapping.get("Ebs", {}).get("VolumeSize")
             for mapping in description["BlockDeviceMappings"]
         }
-        return Root(device, int(sizes[device])) if sizes.get(device) else None
+        return RootVolume(root_device, int(volume_sizes[root_device])) if volume_sizes.get(root_device) else None
 
     def check_bucket(self, bucket: str) -> None:
         with translated_errors(f"looking at the bucket {bucket}"):
@@ -96,16 +104,16 @@ class AwsLauncher:
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
         with translated_errors(f"launching {fields['MaxCount']} machines of type {fields['InstanceType']}"):
             try:
-                answer = self._clients.ec2().run_instances(**fields)
+                response = self._clients.ec2().run_instances(**fields)
             except ClientError as error:
                 if error_code(error) in NO_CAPACITY_CODES:
                     message = str(error.response.get("Error", {}).get("Message", ""))
-                    raise NoRoom(
+                    raise NoCapacity(
                         error_code(error),
                         f"not all {fields['MaxCount']} machines are available, so none was launched: {message}",
                     ) from error
                 raise
-        return [machine_of(instance) for instance in answer["Instances"]]
+        return [machine_of(instance) for instance in response["Instances"]]
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
         with translated_errors(f"tagging {len(instances)} instances"):
@@ -115,7 +123,9 @@ class AwsLauncher:
                 )
             except ClientError as error:
                 if error_code(error) in NOT_FOUND_CODES:
-                    raise RetryLater(f"EC2 does not show the launched machines yet: {error}") from error
+                    raise RetryLater(
+                        f"tagging failed, because EC2 does not show the launched machines yet: {error}"
+                    ) from error
                 raise
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
@@ -148,10 +158,10 @@ class AwsLauncher:
         alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """The time when each of the attempt's objects in the bucket was last written, by key."""
-        entries = self._run_objects(record, run_id(record.submission, attempt))
-        return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]:
+        """The time when each object of the attempt in the bucket was last written, by the object's key."""
+        objects = self._run_objects(record, run_id(record.submission, attempt))
+        return {object_entry["Key"]: object_entry["LastModified"].timestamp() for object_entry in objects}
 
     def _run_objects(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
         with translated_errors(f"looking at s3://{record.bucket}/{record.name}/"):
@@ -169,8 +179,8 @@ class AwsLauncher:
             return None  # without rights, without an entry, or in an unknown format, the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """The hourly price in the market. An instance in a capacity reservation costs the on-demand price. Capacity
-        Blocks are paid beforehand, and have no hourly price.
+        """The hourly price of an instance in the market, in dollars. An instance in a capacity reservation costs the
+        on-demand price. Capacity Blocks are paid beforehand, and have no hourly price.
         """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
@@ -180,15 +190,15 @@ class AwsLauncher:
 
     def _spot_price(self, instance_type: str) -> float:
         with translated_errors(f"asking for the Spot price of {instance_type}"):
-            answer = self._ec2().describe_spot_price_history(
+            response = self._ec2().describe_spot_price_history(
                 InstanceTypes=[instance_type],
                 ProductDescriptions=["Linux/UNIX"],
                 StartTime=datetime.now(UTC),  # returns the present price of each zone
             )
-        return max(float(entry["SpotPrice"]) for entry in answer["SpotPriceHistory"])
+        return max(float(entry["SpotPrice"]) for entry in response["SpotPriceHistory"])
 
     def _listed_price(self, instance_type: str) -> float:
-        filters = {
+        price_filters = {
             "instanceType": instance_type,
             "regionCode": self.region,
             "operatingSystem": "Linux",
@@ -196,16 +206,16 @@ class AwsLauncher:
             "preInstalledSw": "NA",
             "capacitystatus": "Used",
         }
-        client = self._clients.pricing(PRICES_REGION)
+        pricing_client = self._clients.pricing(PRICES_REGION)
         with translated_errors(f"asking for the price of {instance_type}"):
-            answer = client.get_products(
+            response = pricing_client.get_products(
                 ServiceCode="AmazonEC2",
-                Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()],
+                Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in price_filters.items()],
             )
-        return listed_price(json.loads(answer["PriceList"][0]))
+        return listed_price(json.loads(response["PriceList"][0]))
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """The on-demand price in an entry of the price list."""
-    term = next(iter(product["terms"]["OnDemand"].values()))
-    return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])
+    """The hourly on-demand price, in dollars, in an entry of AWS's price list."""
+    on_demand_term = next(iter(product["terms"]["OnDemand"].values()))
+    return float(next(iter(on_demand_term["priceDimensions"].values()))["pricePerUnit"]["USD"])

@@ -18,16 +18,16 @@ import urllib3
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
 from dyntrain.controller.contract.webhook import Webhook
 
-ATTEMPTS = 3
+ATTEMPTS = 3  # to send one message
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before the third attempt
 CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 
-Pause = Callable[[float], None]
-Resolve = Callable[[str, int], list[str]]
+PauseFunction = Callable[[float], None]
+ResolveFunction = Callable[[str, int], list[str]]
 
 
-def addresses(host: str, port: int) -> list[str]:
+def resolve_addresses(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
@@ -36,29 +36,30 @@ def is_public(address: str) -> bool:
     network. The host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
-    embedded = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    return (embedded or ip).is_global and not ip.is_multicast
+    embedded_ipv4 = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return (embedded_ipv4 or ip).is_global and not ip.is_multicast
 
 
 class HttpsSender:
-    """Post to exactly the address that was checked. Redirects are not followed, and only the response's status is read.
+    """Post JSON to exactly the IP address that was checked. Redirects are not followed, and only the response's status
+    is read.
 
-    `allowed`, `resolve` and `authority` (a file with certificates) serve networks other than AWS's.
+    `allowed`, `resolve` and `authority` (a file with certificates) are only set in networks other than AWS's.
     """
 
     def __init__(
         self,
         allowed: Callable[[str], bool] = is_public,
-        resolve: Resolve = addresses,
+        resolve: ResolveFunction = resolve_addresses,
         authority: str | None = None,
         timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
-        pause: Pause = time.sleep,
+        pause: PauseFunction = time.sleep,
     ) -> None:
         self._allowed, self._resolve, self._authority, self._pause = allowed, resolve, authority, pause
         self._timeout = urllib3.Timeout(connect=timeout[0], read=timeout[1])
 
     def post(self, webhook: Webhook, payload: Mapping[str, Any]) -> None:
-        problem = ""
+        last_problem = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 self._pause(PAUSE_SECONDS * 2 ** (attempt - 1))
@@ -69,17 +70,17 @@ class HttpsSender:
                 OSError,
                 UnicodeError,
             ) as error:  # the errors' texts contain the address
-                problem = f"{webhook.host} was not reached: {type(error).__name__}"
+                last_problem = f"{webhook.host} was not reached: {type(error).__name__}"
                 continue
             if 200 <= status < 300:
                 return
-            problem = f"{webhook.host} answered with HTTP {status}"
+            last_problem = f"{webhook.host} answered with HTTP {status}"
             if status not in TRANSIENT_STATUSES:
-                raise GiveUp(f"the webhook refused the message: {problem}")
-        raise RetryLater(f"the webhook failed {ATTEMPTS} times: {problem}")
+                raise GiveUp(f"the webhook refused the message: {last_problem}")
+        raise RetryLater(f"the webhook failed {ATTEMPTS} times: {last_problem}")
 
     def _post_once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
-        pool = urllib3.HTTPSConnectionPool(
+        connection_pool = urllib3.HTTPSConnectionPool(
             self._address(webhook, attempt),
             webhook.port,
             maxsize=1,
@@ -89,18 +90,18 @@ class HttpsSender:
             server_hostname=webhook.host,
             assert_hostname=webhook.host,
         )
-        host = webhook.host if webhook.port == 443 else f"{webhook.host}:{webhook.port}"
-        headers = {"Content-Type": "application/json", "Host": host, "User-Agent": "dyntrain"}
-        with pool:
-            answer = pool.request(
+        host_header = webhook.host if webhook.port == 443 else f"{webhook.host}:{webhook.port}"
+        headers = {"Content-Type": "application/json", "Host": host_header, "User-Agent": "dyntrain"}
+        with connection_pool:
+            response = connection_pool.request(
                 "POST", webhook.path, body=json.dumps(payload), headers=headers, redirect=False, preload_content=False
             )
-            answer.close()
-            return answer.status
+            response.close()
+            return response.status
 
     def _address(self, webhook: Webhook, attempt: int) -> str:
-        """An address of the host, a different one for each attempt. Raises GiveUp when any address of the host is not
-        allowed, because such a name is suspicious.
+        """An IP address of the webhook's host, a different address for each attempt. Raises GiveUp when any address of
+        the host is not allowed, because such a host is suspicious.
         """
         addresses = self._resolve(webhook.host, webhook.port)
         if not all(map(self._allowed, addresses)):

@@ -8,7 +8,7 @@ next. `watching` reads repeatedly while a page is open. `guard` admits only requ
 
 With `--allow-changes` the page can request the changes of `scale`, `add`, `remove` and `base replace`. `changing` plans
 a change with the code of these commands, and carries it out once a person agrees to the sentence that describes it.
-`guard` admits such requests only from the page itself.
+`guard` admits requests for changes only from the page itself.
 
 The page gets only data, and shows data in text nodes, so that no tag, log line or reason can become markup.
 """

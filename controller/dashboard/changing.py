@@ -1,4 +1,6 @@
-"""Changes requested from the page: planned by the command line's code, and carried out once a person agrees to them."""
+"""Plans changes that the page requests, with the command line's code, and carries a change out once a person agrees to
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,76 +23,83 @@ from pydantic import BaseModel, ConfigDict, Field
 MAX_COUNT = 10_000  # a larger number is a typing mistake
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Scale(_Strict):
+class Scale(_StrictModel):
     change: Literal["scale"]
     cluster: ClusterName
-    n: int = Field(ge=0, le=MAX_COUNT)
+    n: int = Field(ge=0, le=MAX_COUNT)  # the desired number of nodes
     group: str | None = None
 
 
-class Add(_Strict):
+class Add(_StrictModel):
     change: Literal["add"]
     cluster: ClusterName
-    count: int = Field(ge=1, le=MAX_COUNT)
+    count: int = Field(ge=1, le=MAX_COUNT)  # number of nodes to add
     group: str | None = None
 
 
-class TagMachine(_Strict):
-    """A request to tag a running machine."""
+class TagMachine(_StrictModel):
+    """A request to add a running machine to the cluster by tagging it."""
 
     change: Literal["take"]
     cluster: ClusterName
     instance: InstanceId
 
 
-class Remove(_Strict):
+class Remove(_StrictModel):
     change: Literal["remove"]
     instance: InstanceId
     now: bool = False
 
 
-class ReplaceBase(_Strict):
+class ReplaceBase(_StrictModel):
     change: Literal["replace"]
-    old: InstanceId
-    new: InstanceId
+    old: InstanceId  # the base node to replace
+    new: InstanceId  # the node that takes its place
 
 
 Change = Scale | Add | TagMachine | Remove | ReplaceBase
 
 
-class ChangeRequest(_Strict):
-    """A request from the page. `agreed` is the sentence to which the person agreed; "": only plan the change."""
+class ChangeRequest(_StrictModel):
+    """A request for a change from the page."""
 
     change: Annotated[Change, Field(alias="asked", discriminator="change")]
-    agreed: str = ""
+    agreed: str = ""  # the sentence to which the person agreed; "" only plans the change
 
 
-def answer(connection: Connection, change_request: ChangeRequest) -> dict[str, Any]:
-    """Plan the change, and carry it out if the person agreed to its sentence. If the plan is another one by now,
-    nothing is done, and the new sentence is returned. Raises ControllerError for an impossible change.
+def answer_change(connection: Connection, change_request: ChangeRequest) -> dict[str, Any]:
+    """Plan the change, and carry it out if the person agreed to the sentence that describes it. If the plan has changed
+    since then, nothing is done, and the new sentence is returned. Raises ControllerError for an impossible change.
     """
-    request = _planned(connection, change_request.change)
-    done = change_request.agreed == request.sentence
-    if done:
-        carry_out(connection.ports, request)
-    stale = "the change would be another one by now; check it again" if change_request.agreed and not done else ""
-    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws_command}
+    planned_request = _plan_change(connection, change_request.change)
+    is_agreed = change_request.agreed == planned_request.sentence
+    if is_agreed:
+        carry_out(connection.ports, planned_request)
+    stale_problem = (
+        "the change would be another one by now; check it again" if change_request.agreed and not is_agreed else ""
+    )
+    return {
+        "problem": stale_problem,
+        "done": is_agreed,
+        "sentence": planned_request.sentence,
+        "aws": planned_request.aws_command,
+    }
 
 
-def groups(connection: Connection, cluster: str) -> dict[str, Any]:
-    """The groups that can be resized. Raises ControllerError."""
-    sizes = [
+def resizable_group_sizes(connection: Connection, cluster: str) -> dict[str, Any]:
+    """The Auto Scaling groups that can be resized, with their sizes. Raises ControllerError."""
+    group_sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
         for group, size in resizable_groups(connection, cluster).items()
     ]
-    return {"problem": "", "groups": sizes}
+    return {"problem": "", "groups": group_sizes}
 
 
-def _planned(connection: Connection, change: Change) -> Request:
+def _plan_change(connection: Connection, change: Change) -> Request:
     match change:
         case Scale():
             return scale_request(connection, change.cluster, change.n, change.group)

@@ -21,8 +21,8 @@ from dyntrain.missing import require
 if TYPE_CHECKING:
     from dyntrain.controller.cli.answers.log_sources import Source
 
-ADDRESS = "127.0.0.1"
-PORT = 8250
+HOST_ADDRESS = "127.0.0.1"
+DEFAULT_PORT = 8250
 TOKEN_BYTES = 24
 
 
@@ -33,12 +33,13 @@ TOKEN_BYTES = 24
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=PORT,
+    default=DEFAULT_PORT,
     show_default=True,
     help="Port on 127.0.0.1; 0 picks a free one.",
 )
 @click.option(
     "--every",
+    "pause_seconds",
     type=click.FloatRange(0.2),
     default=2.0,
     show_default=True,
@@ -60,52 +61,63 @@ TOKEN_BYTES = 24
     is_flag=True,
     help="Let the page scale clusters, add, remove and replace nodes; each change is described first.",
 )
-def dashboard(port: int, every: float, token_file: Path | None, directory: Path | None, allow_changes: bool) -> None:
+def dashboard(
+    port: int, pause_seconds: float, token_file: Path | None, directory: Path | None, allow_changes: bool
+) -> None:
     """Show the clusters as a web page, on this machine only and to anybody who has the address.
 
     The page reads with your own AWS credentials, and changes nothing unless you allow it.
     """
     with errors_on_one_line():
-        listening = listen(port)
+        listening_socket = listen(port)
         token = kept_token(token_file) if token_file is not None else secrets.token_urlsafe(TOKEN_BYTES)
         require(("starlette", "uvicorn", "sse_starlette"))
-        serve(listening, token, every, directory, allow_changes=allow_changes)
+        serve(listening_socket, token, pause_seconds, directory, allow_changes=allow_changes)
 
 
 def listen(port: int) -> socket.socket:
-    """Bind the port, before anything slow begins. Raises Misconfigured if another program has it."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Bind the port before anything slow begins. Raises Misconfigured if the port cannot be bound."""
+    listening_socket = socket.socket()
+    listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((ADDRESS, port))
+        listening_socket.bind((HOST_ADDRESS, port))
     except OSError as error:
-        listening.close()
-        raise Misconfigured(f"port {port} of {ADDRESS} cannot be opened: {error.strerror}; give another one") from error
-    return listening
+        listening_socket.close()
+        raise Misconfigured(
+            f"port {port} of {HOST_ADDRESS} cannot be opened: {error.strerror}; give another port"
+        ) from error
+    return listening_socket
 
 
 def kept_token(path: Path) -> str:
-    """The file's token; a missing file is created, readable by its owner only. Raises Misconfigured."""
+    """The token in the file. A missing file is created with a new token, for its owner only. Raises Misconfigured."""
     try:
         with (
             suppress(FileExistsError),
-            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file,
+            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as token_file,
         ):
-            file.write(secrets.token_urlsafe(TOKEN_BYTES))
+            token_file.write(secrets.token_urlsafe(TOKEN_BYTES))
         if path.stat().st_mode & 0o077:
-            raise Misconfigured(f"{path} can be read by others: chmod 600 it, or remove it for a new token")
+            raise Misconfigured(
+                f"the token file {path} can be read by other users: chmod 600 it, or remove it for a new token"
+            )
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the token cannot be kept in {path}: {error}") from error
     if len(token) < TOKEN_BYTES or not token.replace("-", "").replace("_", "").isalnum():
-        raise Misconfigured(f"{path} contains no token: remove the file, and a new token is made")
+        raise Misconfigured(f"the file {path} contains no valid token: remove the file, and a new token is made")
     return token
 
 
 def serve(
-    listening: socket.socket, token: str, every: float, directory: Path | None, *, allow_changes: bool = False
+    listening_socket: socket.socket,
+    token: str,
+    pause_seconds: float,
+    directory: Path | None,
+    *,
+    allow_changes: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve the page until SIGINT or SIGTERM."""
     from dyntrain.controller.cli.answers.pool import inputs_from_aws
     from dyntrain.controller.dashboard.readings import Readings, log_of
     from dyntrain.controller.dashboard.server import Page, Server
@@ -116,13 +128,13 @@ def serve(
     if allow_changes:
         say_where("what the page may change")
 
-    def log(cluster: str, instance: str, kind: str) -> Source:
+    def log_source(cluster: str, instance: str, kind: str) -> Source:
         return log_of(cluster, instance, kind, time.time(), directory)
 
     readings = Readings(connection)
-    page = Page(readings, lambda: inputs_from_aws(stage), log, every, allow_changes=allow_changes)
-    listening.listen()
-    permission = "read and change" if allow_changes else "read"
-    address = f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
-    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {permission} it.")
-    Server(page, token, listening).serve_page()
+    page = Page(readings, lambda: inputs_from_aws(stage), log_source, pause_seconds, allow_changes=allow_changes)
+    listening_socket.listen()
+    allowed_actions = "read and change" if allow_changes else "read"
+    page_address = f"http://{HOST_ADDRESS}:{listening_socket.getsockname()[1]}/{token}/"
+    click.echo(f"The dashboard is at {page_address} until Ctrl-C. Whoever has this address can {allowed_actions} it.")
+    Server(page, token, listening_socket).serve_page()

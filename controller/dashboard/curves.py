@@ -1,4 +1,4 @@
-"""A job's curves, which get a point with each report. Pure."""
+"""A job's curves for the page, which get a new point with each report of the job. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 
 from dyntrain.controller.contract.job_history import finite
 
-POINTS = 1200  # more points cannot be seen on a screen
+MAX_POINTS = 1200  # more points cannot be seen on a screen
 
 
 @dataclass(frozen=True)
 class Point:
-    at: float
-    workers: int
+    at: float  # the time of the report
+    workers: int  # number of workers
     samples_per_second: float
-    metrics: Mapping[str, float | None]
+    metrics: Mapping[str, float | None]  # the values of the job's metrics, by name
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of one job, named `job`. Another job begins new curves."""
+    """The curves of the job `job`. A report of a different job begins new curves."""
 
     job: str = ""
     points: tuple[Point, ...] = ()
 
     def with_job(self, job: Mapping[str, Any] | None) -> Curves:
-        """The curves with a point for the job's latest report, if that report is new."""
+        """These curves with a point for the job's latest report, if the report is new."""
         if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
         point = Point(job["heard_at"], job["workers"], job["samples_per_second"], metrics)
         earlier_points = self.points if job["job"] == self.job else ()
-        return Curves(job["job"], thinned((*earlier_points, point)))
+        return Curves(job["job"], thin_out((*earlier_points, point)))
 
     def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Columns for a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name:
@@ -45,25 +45,27 @@ class Curves:
         reported_points = [
             Point(entry["at"], entry["workers"], entry["samples_per_second"], entry["metrics"]) for entry in reported
         ]
-        last = reported_points[-1].at if reported_points else -math.inf
-        points = [*reported_points, *(point for point in self.points if point.at > last)]
-        names = sorted({name for point in points for name in point.metrics})
+        last_reported_at = reported_points[-1].at if reported_points else -math.inf
+        points = [*reported_points, *(point for point in self.points if point.at > last_reported_at)]
+        metric_names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],
             "workers": [point.workers for point in points],
             "samples_per_second": [finite(point.samples_per_second) for point in points],
-            "metrics": {name: [finite(point.metrics.get(name)) for point in points] for name in names},
+            "metrics": {name: [finite(point.metrics.get(name)) for point in points] for name in metric_names},
         }
 
 
-def thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The points, at most POINTS: then the older half loses every second point without a change of workers."""
-    if len(points) <= POINTS:
+def thin_out(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """The points. If there are more than MAX_POINTS, the older half loses every second point, except points where the
+    number of workers changes.
+    """
+    if len(points) <= MAX_POINTS:
         return points
-    half = len(points) // 2
-    kept = [
+    half_count = len(points) // 2
+    kept_points = [
         point
-        for number, point in enumerate(points[:half])
-        if number % 2 == 0 or point.workers != points[number - 1].workers
+        for index, point in enumerate(points[:half_count])
+        if index % 2 == 0 or point.workers != points[index - 1].workers
     ]
-    return (*kept, *points[half:])
+    return (*kept_points, *points[half_count:])

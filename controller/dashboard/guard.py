@@ -1,8 +1,8 @@
-"""Access to the page: only with the token in its address.
+"""Protects the page: only requests with the token in the address are admitted.
 
-The token is in the path, not in a cookie: cookies of 127.0.0.1 go to every port, so every other local server would get
-the token. The check of Host refuses pages of other names that resolve to 127.0.0.1. Requests for changes must also come
-from this page, according to the browser's header Origin, which no page can forge.
+The token is in the path, not in a cookie. Browsers send cookies of 127.0.0.1 to every port, so every local server would
+get a token in a cookie. The check of the header Host refuses pages with other host names that resolve to 127.0.0.1.
+Requests for changes must also come from this page, according to the browser's header Origin, which no page can forge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEADERS: Mapping[str, str] = {
+SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -25,12 +25,12 @@ HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
 }
 SAFE_METHODS = ("GET", "HEAD")
-_ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 class Guard:
-    """A wrapper around the page's application, which sees paths without the token. Wrong tokens and paths get the same
-    answer.
+    """A wrapper that checks each request before the page's application gets it. The application sees paths without the
+    token. A wrong token and a wrong path get the same answer.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -47,7 +47,11 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                other_headers = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in HEADERS]
+                other_headers = [
+                    header
+                    for header in message.get("headers", [])
+                    if header[0].decode().lower() not in SECURITY_HEADERS
+                ]
                 message["headers"] = [*other_headers, *_ADDED_HEADERS]
             await send(message)
 

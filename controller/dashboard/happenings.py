@@ -1,4 +1,6 @@
-"""The audit trail for the page: bounded, newest first, filtered, page by page. Pure."""
+"""The audit trail's events for the page, with a limited number of events, newest first, filtered, and in pages.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,26 @@ OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again ar
 
 @dataclass(frozen=True)
 class Happening:
-    """An event on the page. `number` grows by one with each event, and orders events for paging."""
+    """An event of the audit trail on the page."""
 
-    number: int
-    at: float
-    kind: str
+    number: int  # grows by one with each event
+    at: float  # the event's time
+    kind: str  # the kind of event
     instance: str
-    what: str
+    what: str  # a sentence that says what happened
     detail: str
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
     def contains_all(self, words: Sequence[str]) -> bool:
-        text = f"{self.kind} {self.instance} {self.what} {self.detail}".casefold()
-        return all(word in text for word in words)
+        event_text = f"{self.kind} {self.instance} {self.what} {self.detail}".casefold()
+        return all(word in event_text for word in words)
 
 
 @dataclass(frozen=True)
 class Happenings:
-    """Events, oldest first, `MAX_EVENTS` of them at most."""
+    """The events of a cluster, oldest first, at most `MAX_EVENTS`."""
 
     entries: tuple[Happening, ...] = ()
 
@@ -44,31 +46,31 @@ class Happenings:
         return self.entries[-1].number if self.entries else 0
 
     def since(self, default: float) -> float:
-        """The time from which to read new events; `default` while no events are known."""
+        """The time from which to read new events, or `default` if no events are known."""
         return self.entries[-1].at - OVERLAP_SECONDS if self.entries else default
 
-    def with_new(self, read: Iterable[TrailEntry]) -> Happenings:
-        """These events and the new events among `read`."""
+    def with_new(self, trail_entries: Iterable[TrailEntry]) -> Happenings:
+        """These events, and the events among `trail_entries` that are new."""
         read_since = self.since(0.0)
-        known_fields = {
+        known_event_fields = {
             (event.at, event.kind, event.instance, event.what, event.detail) for event in self._backwards(read_since)
         }
-        number, new = self.latest, []
-        for entry in read:
-            fields = _fields(entry)
-            if fields not in known_fields:
-                known_fields.add(fields)
-                number += 1
-                new.append(Happening(number, *fields))
-        return Happenings((*self.entries, *new)[-MAX_EVENTS:]) if new else self
+        last_number, new_events = self.latest, []
+        for trail_entry in trail_entries:
+            event_fields = _event_fields(trail_entry)
+            if event_fields not in known_event_fields:
+                known_event_fields.add(event_fields)
+                last_number += 1
+                new_events.append(Happening(last_number, *event_fields))
+        return Happenings((*self.entries, *new_events)[-MAX_EVENTS:]) if new_events else self
 
     def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
-        """One page, newest first: events that have all words of `text` and a number below `before`."""
-        words = text.casefold().split()
+        """One page of events, newest first, which contain all words of `text` and have a number below `before`."""
+        search_words = text.casefold().split()
         matching_events = (
             event
             for event in reversed(self.entries)
-            if (before is None or event.number < before) and event.contains_all(words)
+            if (before is None or event.number < before) and event.contains_all(search_words)
         )
         rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
@@ -80,6 +82,6 @@ class Happenings:
             yield event
 
 
-def _fields(stored: TrailEntry) -> tuple[float, str, str, str, str]:
-    text = entry_text(stored.entry)
-    return stored.at, text.kind, text.instance, text.what, text.detail
+def _event_fields(trail_entry: TrailEntry) -> tuple[float, str, str, str, str]:
+    event_text = entry_text(trail_entry.entry)
+    return trail_entry.at, event_text.kind, event_text.instance, event_text.what, event_text.detail

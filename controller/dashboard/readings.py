@@ -1,5 +1,5 @@
-"""Reads the page's data through the command line's ports. An error of AWS becomes a sentence in one part of the page;
-the other parts are still shown.
+"""Reads the page's data through the command line's ports. An error of AWS becomes a sentence in one part of the page,
+and all other parts are still shown.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dyntrain.controller.cli.text.pool import as_data
 from dyntrain.controller.contract.errors import ControllerError, RetryLater
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
-from dyntrain.controller.dashboard.changing import ChangeRequest, answer, groups
+from dyntrain.controller.dashboard.changing import ChangeRequest, answer_change, resizable_group_sizes
 from dyntrain.controller.dashboard.curves import Curves
 from dyntrain.controller.dashboard.happenings import Happenings
 from dyntrain.controller.dashboard.state import card, cluster_state, unread_state
 
-HISTORY_SECONDS = 86_400.0
-LOG_SECONDS = 3600.0
-MAX_LINES = 400
-MAX_OPEN_TAILS = 8
+TRAIL_HISTORY_SECONDS = 86_400.0  # how far back events are shown
+LOG_HISTORY_SECONDS = 3600.0  # how far back log lines are read
+MAX_LOG_LINES = 400
+MAX_OPEN_LOGS = 8
 
 
 class Readings:
-    """The page's readings. Safe to call from any thread: one thread reads at a time, since registry and trail are
-    cached.
+    """The page's readings, which may be called from any thread. Only one thread reads at a time, because registry and
+    audit trail are cached.
     """
 
-    def __init__(self, connection: Connection, history: float = HISTORY_SECONDS) -> None:
+    def __init__(self, connection: Connection, history: float = TRAIL_HISTORY_SECONDS) -> None:
         self._connection, self._history = connection, history
         self._ports, self._registry, self._elastic = connection
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Readings:
         self._happenings: dict[str, Happenings] = {}
 
     def overview(self) -> dict[str, Any]:
-        """All clusters, each with a headline."""
+        """The data of all clusters, each with a headline."""
         try:
             with self._lock:
                 names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
@@ -50,14 +50,14 @@ class Readings:
         return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": invalid}
 
     def cluster(self, name: str) -> dict[str, Any]:
-        """A cluster with its curves and their events, and the number of its latest event."""
-        state, latest = self._read_state(name)
-        past = (history(latest) if latest is not None else None) or {}
+        """One cluster, with its job's curves, the events marked on the curves, and the number of the latest event."""
+        state, latest_snapshot = self._read_state(name)
+        job_history = (history(latest_snapshot) if latest_snapshot is not None else None) or {}
         trail = self._read_trail(name)
         with self._lock:
             curves = self._curves[name] = self._curves.get(name, Curves()).with_job(state.get("job"))
-        columns = curves.columns(past.get("points", ()))
-        return {**state, "curves": columns, "marks": past.get("marks", []), "trail": trail}
+        curve_columns = curves.columns(job_history.get("points", ()))
+        return {**state, "curves": curve_columns, "marks": job_history.get("marks", []), "trail": trail}
 
     def events(self, name: str, text: str, before: int | None, limit: int) -> dict[str, Any]:
         trail = self._read_trail(name) if name not in self._happenings else {"problem": ""}
@@ -78,71 +78,71 @@ class Readings:
     def ask(self, change_request: ChangeRequest) -> dict[str, Any]:
         try:
             with self._lock:
-                return answer(self._connection, change_request)
+                return answer_change(self._connection, change_request)
         except ControllerError as error:
             return {"problem": sentence(error), "done": False}
 
     def groups(self, name: str) -> dict[str, Any]:
         try:
             with self._lock:
-                return groups(self._connection, name)
+                return resizable_group_sizes(self._connection, name)
         except ControllerError as error:
             return {"problem": sentence(error), "groups": []}
 
     def _read_state(self, name: str) -> tuple[dict[str, Any], Snapshot | None]:
         try:
             with self._lock:
-                latest = snapshot(self._ports, self._registry, name, self._elastic)
+                latest_snapshot = snapshot(self._ports, self._registry, name, self._elastic)
         except ControllerError as error:
             return unread_state(name, sentence(error)), None
-        return cluster_state(summary(latest)), latest
+        return cluster_state(summary(latest_snapshot)), latest_snapshot
 
     def _read_trail(self, name: str) -> dict[str, Any]:
         with self._lock:
             happenings = self._happenings.get(name, Happenings())
             try:
-                read = self._ports.clusters.trail(name, happenings.since(self._ports.clock() - self._history))
+                trail_entries = self._ports.clusters.trail(name, happenings.since(self._ports.clock() - self._history))
             except ControllerError as error:
                 return {"problem": sentence(error), "latest": happenings.latest}
-            happenings = self._happenings[name] = happenings.with_new(read)
+            happenings = self._happenings[name] = happenings.with_new(trail_entries)
         return {"problem": "", "latest": happenings.latest}
 
 
-def pools(read: Callable[[], Inputs]) -> dict[str, Any]:
-    """The data of `dyntrain pool plan --json`, without the inputs."""
+def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
+    """The data of `dyntrain pool plan --json`, without the plan's inputs."""
     try:
-        inputs = read()
+        inputs = read_inputs()
     except ControllerError as error:
         return {"problem": sentence(error), "sum": [], "pools": []}
-    data = as_data(plan_pools(inputs), inputs)
-    return {"problem": data["problem"] or "", "sum": data["sum"], "pools": data["pools"]}
+    plan_data = as_data(plan_pools(inputs), inputs)
+    return {"problem": plan_data["problem"] or "", "sum": plan_data["sum"], "pools": plan_data["pools"]}
 
 
-class Tails:
-    """The newest lines of logs. Logs viewed last stay open, so that only their new lines are read."""
+class LogTails:
+    """The newest lines of the nodes' logs. The logs viewed last stay open, so that only their new lines are read."""
 
     def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
         self._source_of = source_of
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, str, str], _Tail] = {}
+        self._open: dict[tuple[str, str, str], _LogTail] = {}
 
     def lines(self, cluster: str, instance: str, kind: str) -> dict[str, Any]:
-        key = (cluster, instance, kind)
+        log_key = (cluster, instance, kind)
         try:
             with self._lock:
-                tail = self._open.pop(key) if key in self._open else _Tail(self._source_of(*key))
-                self._open[key] = tail  # now the newest entry
-                for oldest_key in list(self._open)[:-MAX_OPEN_TAILS]:
+                log_tail = self._open.pop(log_key) if log_key in self._open else _LogTail(self._source_of(*log_key))
+                self._open[log_key] = log_tail  # now the newest entry
+                for oldest_key in list(self._open)[:-MAX_OPEN_LOGS]:
                     del self._open[oldest_key]
-            return {"problem": "", "lines": tail.read()}
+            return {"problem": "", "lines": log_tail.read()}
         except ControllerError as error:
             return {"problem": sentence(error), "lines": []}
 
 
-class _Tail:
+class _LogTail:
     def __init__(self, source: Source) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
 
     def read(self) -> list[str]:
         with self._lock:
@@ -151,16 +151,16 @@ class _Tail:
 
 
 def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
-    """A log in CloudWatch, or below an embedded cloud's `directory`. Raises ControllerError."""
-    query = LineFilter(cluster, None, frozenset([instance]), frozenset([kind]))
+    """The source of a node's log lines: CloudWatch, or the `directory` of an embedded cloud. Raises ControllerError."""
+    line_filter = LineFilter(cluster, None, frozenset([instance]), frozenset([kind]))
     if directory is not None:
-        return FromFiles(directory, query, now - LOG_SECONDS)
+        return FromFiles(directory, line_filter, now - LOG_HISTORY_SECONDS)
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.logs import CloudWatchLogs
 
-    return FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, now - LOG_SECONDS)
+    return FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), line_filter, now - LOG_HISTORY_SECONDS)
 
 
 def sentence(error: ControllerError) -> str:
-    text = " ".join(str(error).split())
-    return f"AWS cannot be reached or is busy: {text}" if isinstance(error, RetryLater) else text
+    error_text = " ".join(str(error).split())
+    return f"AWS cannot be reached or is busy: {error_text}" if isinstance(error, RetryLater) else error_text

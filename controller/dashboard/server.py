@@ -1,4 +1,4 @@
-"""The page's application: files of the page, its requests, and the stream of changes."""
+"""The web application behind the page, which serves files, answers requests, and streams changes to the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.controller.contract.wrong_fields import wrong_fields
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.dashboard.changing import ChangeRequest
 from dyntrain.controller.dashboard.guard import Guard
-from dyntrain.controller.dashboard.readings import Readings, Tails, pools
+from dyntrain.controller.dashboard.readings import LogTails, Readings, pools
 from dyntrain.controller.dashboard.state import changes
 from dyntrain.controller.dashboard.watching import Watch
 from pydantic import ValidationError
@@ -30,34 +30,36 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-STATIC = Path(__file__).parent / "static"
+STATIC_FOLDER = Path(__file__).parent / "static"
 PING_SECONDS = 5  # when pings are missing, the page notices that the server has ended
-EVENTS_A_PAGE = 500
-STOP_SECONDS = 2
-BODY_BYTES = 10_000
+MAX_EVENTS_A_PAGE = 500
+SHUTDOWN_SECONDS = 2
+MAX_BODY_BYTES = 10_000
 
 
 class Page:
-    """The page. `every` is the pause between two readings of a cluster; the list of clusters is read less often."""
+    """The page. `pause_seconds` is the pause between two readings of a cluster. The list of clusters is read less
+    often.
+    """
 
     def __init__(
         self,
         readings: Readings,
         pool_inputs: Callable[[], Inputs],
         log_of: Callable[[str, str, str], Source],
-        every: float,
+        pause_seconds: float,
         *,
         allow_changes: bool = False,
     ) -> None:
-        self._readings, self._pool_inputs, self._every = readings, pool_inputs, every
-        self._tails, self._allow_changes = Tails(log_of), allow_changes
-        self._overview = Watch(readings.overview, 2 * every)
+        self._readings, self._pool_inputs, self._every = readings, pool_inputs, pause_seconds
+        self._tails, self._allow_changes = LogTails(log_of), allow_changes
+        self._overview = Watch(readings.overview, 2 * pause_seconds)
         self._clusters: dict[str, Watch] = {}
 
     def app(self, token: str, port: int) -> ASGIApp:
         routes: list[BaseRoute] = [
             Route("/", self.index),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
             Route("/api/about", self.about),
             Route("/api/live", self.live),
             Route("/api/live/{cluster}", self.live),
@@ -67,65 +69,68 @@ class Page:
             Route("/api/pools", self.pools),
         ]
         if self._allow_changes:
-            routes += [
-                Route("/api/groups/{cluster}", self.groups),
-                Route("/api/change", self.change, methods=["POST"]),
-            ]
+            routes += [Route("/api/groups/{cluster}", self.groups), Route("/api/change", self.change, methods=["POST"])]
         return Guard(Starlette(routes=routes), token, port)
 
     def end(self) -> None:
-        for watch in (self._overview, *self._clusters.values()):
-            watch.end()
+        for open_watch in (self._overview, *self._clusters.values()):
+            open_watch.end()
 
     async def index(self, _request: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
+        return FileResponse(STATIC_FOLDER / "index.html")
 
     async def about(self, _request: Request) -> Response:
         return JSONResponse({"logs": KINDS, "changes": self._allow_changes})
 
     async def live(self, request: Request) -> Response:
         cluster = request.path_params.get("cluster")
-        return EventSourceResponse(self._stream(cluster), ping=PING_SECONDS, ping_message_factory=_ping)
+        return EventSourceResponse(self._stream(cluster), ping=PING_SECONDS, ping_message_factory=_ping_event)
 
     async def events(self, request: Request) -> Response:
-        query = request.query_params
-        before = _number(query.get("before"))
-        limit = min(_number(query.get("limit")) or EVENTS_A_PAGE, EVENTS_A_PAGE)
-        name = request.path_params["cluster"]
-        return await _answer(lambda: self._readings.events(name, query.get("text", ""), before, limit))
+        query_parameters = request.query_params
+        before_number = _parse_number(query_parameters.get("before"))
+        event_limit = min(_parse_number(query_parameters.get("limit")) or MAX_EVENTS_A_PAGE, MAX_EVENTS_A_PAGE)
+        cluster_name = request.path_params["cluster"]
+        return await _answer_json(
+            lambda: self._readings.events(cluster_name, query_parameters.get("text", ""), before_number, event_limit)
+        )
 
     async def explain(self, request: Request) -> Response:
-        path = request.path_params
-        return await _answer(lambda: self._readings.explained(path["cluster"], path["instance"]))
+        path_parameters = request.path_params
+        return await _answer_json(
+            lambda: self._readings.explained(path_parameters["cluster"], path_parameters["instance"])
+        )
 
     async def logs(self, request: Request) -> Response:
-        path = request.path_params
-        if not re.fullmatch(INSTANCE_ID, path["instance"]) or path["kind"] not in KINDS:
+        path_parameters = request.path_params
+        if not re.fullmatch(INSTANCE_ID, path_parameters["instance"]) or path_parameters["kind"] not in KINDS:
             return JSONResponse({"problem": "there is no such log", "lines": []})
-        return await _answer(lambda: self._tails.lines(path["cluster"], path["instance"], path["kind"]))
+        return await _answer_json(
+            lambda: self._tails.lines(path_parameters["cluster"], path_parameters["instance"], path_parameters["kind"])
+        )
 
     async def pools(self, _request: Request) -> Response:
-        return await _answer(lambda: pools(self._pool_inputs))
+        return await _answer_json(lambda: pools(self._pool_inputs))
 
     async def groups(self, request: Request) -> Response:
-        return await _answer(lambda: self._readings.groups(request.path_params["cluster"]))
+        return await _answer_json(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a request for a change. The request must be JSON, which no form of another page can send."""
+        """Handle a request for a change. It must be JSON, because an HTML form of another page cannot send JSON."""
         if request.headers.get("content-type") != "application/json":
-            raise HTTPException(415, "send a change as application/json")
+            raise HTTPException(415, "the content type of a change must be application/json")
         try:
-            change_request = ChangeRequest.model_validate_json(await _body(request))
+            change_request = ChangeRequest.model_validate_json(await _read_body(request))
         except ValidationError as error:
             return JSONResponse({"problem": wrong_fields(error, "change"), "done": False}, 400)
-        return await _answer(lambda: self._readings.ask(change_request))
+        return await _answer_json(lambda: self._readings.ask(change_request))
 
     async def _stream(self, cluster: str | None) -> AsyncIterator[ServerSentEvent]:
-        """Stream first the whole state, then each change."""
-        before = None
+        """Stream first the cluster's whole state, and then each change of the state."""
+        previous_state = None
         async for state in self._watch(cluster).states():
-            yield ServerSentEvent(text(changes(before, state)), event="changes")
-            before = state
+            yield ServerSentEvent(compact_json(changes(previous_state, state)), event="changes")
+            previous_state = state
 
     def _watch(self, cluster: str | None) -> Watch:
         if cluster is None:
@@ -136,8 +141,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server on a listening socket, until SIGINT or SIGTERM. At the end, the server
-    first closes its open streams, because uvicorn waits for these.
+    """A server that serves on a listening socket until SIGINT or SIGTERM. At its end, the server first closes its open
+    streams, because uvicorn waits for open streams.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:
@@ -147,7 +152,7 @@ class Server(uvicorn.Server):
             access_log=False,  # paths begin with the token
             log_level="warning",
             server_header=False,
-            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         super().__init__(config)
 
@@ -159,31 +164,31 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _number(text: str | None) -> int | None:
-    """Parse a number. Raises HTTPException for other text, also for "²", which `str.isdigit` accepts."""
-    if not text:
+def _parse_number(digits: str | None) -> int | None:
+    """Parse a number. Raises HTTPException for any text but digits, also for "²", which `str.isdigit` accepts."""
+    if not digits:
         return None
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise HTTPException(400, "`before` and `limit` must be whole numbers")
-    return int(text)
+    if not re.fullmatch("[0-9]{1,9}", digits):
+        raise HTTPException(400, "the parameters `before` and `limit` must be whole numbers")
+    return int(digits)
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES:
+    async for body_part in request.stream():
+        body += body_part
+        if len(body) > MAX_BODY_BYTES:
             raise HTTPException(413, "the request is too large for a change")
     return body
 
 
-async def _answer(read: Callable[[], Mapping[str, Any]]) -> Response:
+async def _answer_json(read: Callable[[], Mapping[str, Any]]) -> Response:
     return JSONResponse(await to_thread.run_sync(read, abandon_on_cancel=True))
 
 
-def text(data: Mapping[str, Any]) -> str:
+def compact_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
-def _ping() -> ServerSentEvent:
+def _ping_event() -> ServerSentEvent:
     return ServerSentEvent("", event="ping")

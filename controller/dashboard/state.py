@@ -1,4 +1,4 @@
-"""The data of a cluster's page, and the changes from one state to the next. Pure."""
+"""The state of a cluster that the page shows, and the changes from one state to the next state. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ State = Mapping[str, Any]  # JSON in parts, since only changed parts are sent ag
 
 
 def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
-    """The state, from the data and sentences of `dyntrain status`. No part of it changes with time alone."""
+    """The cluster's state, from the data and sentences of `dyntrain status`. No part of the state changes only because
+    time passes.
+    """
     job = summary["job"]
     if job is not None:
         job = {name: value for name, value in job.items() if name != "heard_seconds_ago"}
@@ -28,37 +30,45 @@ def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
 
 def unread_state(name: str, problem: str) -> dict[str, Any]:
     """The state of a cluster that cannot be read."""
-    known = {"job": None, "target": None, "nodes": dict[str, Any]()}
-    return {"problem": problem, "cluster": name, "told": [], "failure": [], **known}
+    empty_parts = {"job": None, "target": None, "nodes": dict[str, Any]()}
+    return {"problem": problem, "cluster": name, "told": [], "failure": [], **empty_parts}
 
 
-def changes(before: State | None, after: State) -> dict[str, Any]:
-    """The changed parts, and for `nodes` the changed rows: `{"set": {instance: row}, "gone": [instance]}`.
+def changes(previous_state: State | None, new_state: State) -> dict[str, Any]:
+    """The changed parts of the state, and for `nodes` only the changed rows, as `{"set": {instance: row}, "gone":
+    [instance]}`.
 
-    Without `before` the whole state, with `"whole": true`: the page forgets its earlier state.
+    Without `previous_state`, returns the whole state with `"whole": true`, with which the page replaces its earlier
+    state.
     """
-    if before is None:
-        return {"whole": True, **{part: value for part, value in after.items() if part != "nodes"}, **_rows({}, after)}
-    changed = {part: value for part, value in after.items() if part != "nodes" and before.get(part) != value}
-    return {**changed, **_rows(before.get("nodes", {}), after)}
+    if previous_state is None:
+        return {
+            "whole": True,
+            **{part: value for part, value in new_state.items() if part != "nodes"},
+            **_changed_rows({}, new_state),
+        }
+    changed_parts = {
+        part: value for part, value in new_state.items() if part != "nodes" and previous_state.get(part) != value
+    }
+    return {**changed_parts, **_changed_rows(previous_state.get("nodes", {}), new_state)}
 
 
-def _rows(known_rows: Mapping[str, Any], after: State) -> dict[str, Any]:
-    rows = after.get("nodes", {})
-    new = {instance: row for instance, row in rows.items() if known_rows.get(instance) != row}
-    gone = [instance for instance in known_rows if instance not in rows]
-    return {"nodes": {"set": new, "gone": gone}} if new or gone else {}
+def _changed_rows(known_rows: Mapping[str, Any], new_state: State) -> dict[str, Any]:
+    node_rows = new_state.get("nodes", {})
+    new_rows = {instance: row for instance, row in node_rows.items() if known_rows.get(instance) != row}
+    gone_instances = [instance for instance in known_rows if instance not in node_rows]
+    return {"nodes": {"set": new_rows, "gone": gone_instances}} if new_rows or gone_instances else {}
 
 
 def card(state: State) -> dict[str, Any]:
     """The cluster's entry in the list of clusters."""
-    counts: dict[str, int] = {}
-    for row in state["nodes"].values():
-        counts[row["status"]] = counts.get(row["status"], 0) + 1
+    status_counts: dict[str, int] = {}
+    for node_row in state["nodes"].values():
+        status_counts[node_row["status"]] = status_counts.get(node_row["status"], 0) + 1
     return {
         "cluster": state["cluster"],
         "problem": state["problem"],
         "job": state["job"],
         "told": state["told"],
-        "counts": dict(sorted(counts.items())),
+        "counts": dict(sorted(status_counts.items())),
     }

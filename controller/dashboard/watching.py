@@ -1,4 +1,4 @@
-"""Reads repeatedly while at least one page is open, once for all pages."""
+"""Reads repeatedly while at least one page is open. All open pages share each reading."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ State = Mapping[str, Any]
 
 
 class Watch:
-    """A shared reading. `read` is called in a thread, and again `every` seconds after it returned. An error of `read`
-    ends all views: their pages reconnect, and reading starts again.
+    """A reading that all open pages share. `read` is called in a thread, and again `pause_seconds` after it returned.
+    An error of `read` ends all views. Then the pages reconnect, and reading starts again.
     """
 
-    def __init__(self, read: Callable[[], State], every: float) -> None:
-        self._read, self._every = read, every
+    def __init__(self, read: Callable[[], State], pause_seconds: float) -> None:
+        self._read, self._every = read, pause_seconds
         self._viewers, self._number = 0, 0
         self._state: State = {}
         self._changed = asyncio.Event()  # set once, for the current waiters; later waiters get a new event
@@ -30,19 +30,19 @@ class Watch:
         self._wake()
 
     async def states(self) -> AsyncIterator[State]:
-        """Yield the current state, then the latest state after each change. A slow view misses states in between."""
+        """Yield the current state, then the latest state after each change. A slow view misses intermediate states."""
         self._viewers += 1
         if self._task is None or self._task.done():
             self._number = 0  # the last viewer's state is old
             self._task = asyncio.create_task(self._poll())
             self._task.add_done_callback(lambda _task: self._wake())
-        task = self._task
+        polling_task = self._task
         last_number = 0
         try:
             while True:
                 while self._number <= last_number and not self._ended:
-                    if task.done():
-                        task.result()
+                    if polling_task.done():
+                        polling_task.result()
                     await self._changed.wait()
                 if self._ended:
                     return

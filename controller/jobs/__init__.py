@@ -1,4 +1,5 @@
-"""Jobs: one command on N machines, which end with the command. The resync runs this code in Lambda.
+"""A job runs one command on N machines, which end when the command ends. The periodic resync runs this code in a Lambda
+function.
 
-`submission` creates jobs on people's machines, and is not deployed.
+The package `submission`, which creates jobs, runs on people's own machines and is not deployed to Lambda.
 """

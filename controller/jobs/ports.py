@@ -1,4 +1,4 @@
-"""Interfaces to AWS for jobs, with the errors of `loops.ports`."""
+"""Interfaces to AWS for jobs, which raise the same errors as the interfaces in `loops.ports`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from dyntrain.controller.loops.ports import Batch
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job's record. A conditional write requires that the item still has `version`; 0: no item exists yet."""
+    """A job's record. A conditional write requires that the table's item still has the version `version`."""
 
     record: JobRecord
-    version: int
+    version: int  # of the table's item; 0 if no item exists yet
 
 
 class JobRecords(Protocol):
     def get(self, name: str) -> StoredJob | None:
-        """Read one record, consistently."""
+        """Read the job's record with a strongly consistent read."""
 
     def put(self, stored: StoredJob, *, over: bool) -> None:
-        """Write over `stored.version`. `over`: the resync need not check the job any more, or at all. Raises
-        Conflict.
+        """Replace the record of version `stored.version`. `over` says that the resync does not need to check the job
+        (any more). Raises Conflict.
         """
 
-    def live(self) -> Sequence[StoredJob]:
-        """Jobs to check, by the index, which may be slightly stale. Records that cannot be read are skipped."""
+    def live_jobs(self) -> Sequence[StoredJob]:
+        """The jobs to check, from an index that may be slightly out of date. Records that cannot be read are
+        skipped.
+        """
 
     def all(self) -> Sequence[StoredJob]:
         """All jobs, including ended jobs. This reads the whole table, so only people's commands call it."""
@@ -48,10 +50,10 @@ class JobMachines(Protocol):
 
 class JobResults(Protocol):
     def verdict(self, record: JobRecord) -> Exit | None:
-        """How the run ended; None if that is not stored, or cannot be read."""
+        """The exit that is stored for the whole run, or None if no exit is stored or it cannot be read."""
 
-    def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
-        """Exit codes by rank, of the ranks that have ended."""
+    def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
+        """The exit code of each rank that has ended, by rank."""
 
 
 @dataclass(frozen=True)

@@ -8,39 +8,34 @@ from dyntrain.controller.contract.job_files import client_token, run_id
 from pydantic import BaseModel, ConfigDict
 
 State = Literal["LAUNCHING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
-ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")
+ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")  # states of ended jobs
 LAUNCH_SECONDS = 900.0  # time limit of a submit
-KEPT_SECONDS = 90 * 86_400.0
+KEPT_SECONDS = 90 * 86_400.0  # time until the record of an ended job expires
 
 
 class JobRecord(BaseModel):
-    """The record of a job. `submission` identifies the job among jobs of its name, `attempt` counts its launches.
-
-    `since` is the start of the attempt, `changed` the time of the last change of state. `lost_since`: when a machine
-    was first seen to have ended without exit code. `request` is the hash of the request in the bucket, `image` the
-    attempt's image. `elastic`: the job is a cluster of the same name, which the resync handles as a cluster.
-    """
+    """The record of a job, which the table stores as JSON."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
-    submission: str
-    attempt: int = 1
-    digest: str
-    request: str = ""
-    image: str = ""
-    bucket: str
-    nodes: int
+    submission: str  # identifies the job among jobs of the same name
+    attempt: int = 1  # counts the job's launches
+    digest: str  # of the job's request and code; equal digests mean the same job
+    request: str = ""  # SHA-256 hash of the request in the bucket
+    image: str = ""  # the attempt's machine image
+    bucket: str  # the S3 bucket with the job's files
+    nodes: int  # number of machines
     instance_type: str
-    spot: bool = False
-    retries: int = 0
-    max_hours: float
-    since: float
-    changed: float
+    spot: bool = False  # whether the machines are Spot instances
+    retries: int = 0  # how often an interrupted job may be launched again
+    max_hours: float  # time limit of the job
+    since: float  # the start of the attempt
+    changed: float  # the time of the last change of state
     state: State = "LAUNCHING"
-    reason: str = ""
-    lost_since: float | None = None
-    elastic: bool = False
+    reason: str = ""  # the reason of the state
+    lost_since: float | None = None  # when a machine was first seen to have ended without exit code
+    elastic: bool = False  # the job is a cluster of the same name, which the resync handles as a cluster
 
     @property
     def run(self) -> str:

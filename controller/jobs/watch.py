@@ -19,35 +19,35 @@ log = logging.getLogger("dyntrain.jobs")
 
 def watch(ports: JobPorts) -> dict[str, int]:
     """Check all jobs. Raises ControllerError only if no job could be checked."""
-    live = ports.records.live()
-    machines = ports.machines.of_runs([stored.record.token for stored in live]) if live else ()
-    ended = 0
-    for stored in live:
+    live_jobs = ports.records.live_jobs()
+    machines = ports.machines.of_runs([stored_job.record.token for stored_job in live_jobs]) if live_jobs else ()
+    terminated_count = 0
+    for stored_job in live_jobs:
         try:
-            decision = decision_of(ports, stored, machines)
-            _apply(ports, stored, decision)
-            ended += len(decision.terminate)
+            decision = decision_of(ports, stored_job, machines)
+            _apply(ports, stored_job, decision)
+            terminated_count += len(decision.terminate)
         except ControllerError as error:
-            log.error("a job could not be checked", extra={"job": stored.record.name, "problem": str(error)})
-    return {"jobs": len(live), "terminated": ended}
+            log.error("a job could not be checked", extra={"job": stored_job.record.name, "problem": str(error)})
+    return {"jobs": len(live_jobs), "terminated": terminated_count}
 
 
 def decision_of(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
-    """Decide about a job by its record, EC2 and the bucket. Writes nothing."""
+    """Decide about a job from its record, EC2's machines and the bucket's objects. Writes nothing."""
     record, now = stored.record, ports.clock()
     if record.ended:
         return decide(record, machines, None, {}, now)
     ended_ranks = set(range(record.nodes)) - {
         machine.rank for machine in machines if machine.living and machine.token == record.token
     }
-    codes = ports.results.codes(record, ended_ranks) if record.state == "RUNNING" else {}
-    return decide(record, machines, ports.results.verdict(record), codes, now)
+    exit_codes = ports.results.exit_codes(record, ended_ranks) if record.state == "RUNNING" else {}
+    return decide(record, machines, ports.results.verdict(record), exit_codes, now)
 
 
 def _apply(ports: JobPorts, stored: StoredJob, decision: Decision) -> None:
     if decision.terminate:
-        batch = ports.machines.terminate(decision.terminate)
-        context = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
-        log.warning("machines of a job are ended: %s", decision.record.reason, extra=context)
+        result = ports.machines.terminate(decision.terminate)
+        log_fields = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(result.refused)}
+        log.warning("machines of a job are ended: %s", decision.record.reason, extra=log_fields)
     if decision.record != stored.record or decision.over:
         ports.records.put(StoredJob(decision.record, stored.version), over=decision.over)

@@ -1,1 +1,3 @@
-"""The handlers' work: gather, decide, apply. This code calls AWS only through `ports`."""
+"""The work of the Lambda handlers: gather facts, decide, and apply the decision. This code calls AWS only through the
+interfaces in `ports`.
+"""

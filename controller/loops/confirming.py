@@ -1,4 +1,4 @@
-"""Read facts again before acting on them: the index may lag, and a reading of EC2 may be partial."""
+"""Read facts again before acting on them, because the table's index may lag, and a reading of EC2 may be incomplete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def nodes_to_confirm(decision: Decision, old: Membership) -> set[str]:
-    """Nodes whose facts must be current: they join or leave the target or coordinator's role, or are ended."""
+    """Nodes whose facts must be current, because the decision adds them to the target, removes them, changes their
+    coordinator role, or ends them.
+    """
     coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
     return (
         set(old.members) ^ set(decision.membership.members)
@@ -24,28 +26,30 @@ def nodes_to_confirm(decision: Decision, old: Membership) -> set[str]:
 
 
 def ended_instances(decision: Decision) -> set[str]:
-    endings = [action for action in decision.actions if isinstance(action, Ending)]
-    return {instance for action in endings for instance in instances(action)}
+    ending_actions = [action for action in decision.actions if isinstance(action, Ending)]
+    return {instance for action in ending_actions for instance in instances(action)}
 
 
 def read_again(
     ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ended_ids: Iterable[str]
 ) -> dict[str, StoredNode]:
-    """Nodes whose facts change when EC2 is read again: a partial reading must not end an instance."""
-    started = ports.clock()
-    changed = {}
-    for instance in ports.instances.by_id(sorted(ended_ids)):
-        node = nodes[instance.instance]
-        facts = node.facts.join(facts_of_instance(instance, started, rules.elastic))
-        if facts != node.facts:
-            changed[instance.instance] = replace(node, facts=facts)
-    return changed
+    """The nodes whose facts change when EC2 is read again. This second reading exists so that an incomplete reading
+    ends no instance.
+    """
+    read_started = ports.clock()
+    changed_nodes = {}
+    for seen_instance in ports.instances.by_id(sorted(ended_ids)):
+        node = nodes[seen_instance.instance]
+        new_facts = node.facts.join(facts_of_instance(seen_instance, read_started, rules.elastic))
+        if new_facts != node.facts:
+            changed_nodes[seen_instance.instance] = replace(node, facts=new_facts)
+    return changed_nodes
 
 
-def confirm(ports: Ports, nodes: Mapping[str, StoredNode], ids: Iterable[str]) -> dict[str, StoredNode]:
-    latest = ports.nodes.get_many(sorted(ids))
+def newer_versions(ports: Ports, nodes: Mapping[str, StoredNode], ids: Iterable[str]) -> dict[str, StoredNode]:
+    latest_nodes = ports.nodes.get_many(sorted(ids))
     return {
         instance: replace(node, facts=node.facts.join(nodes[instance].facts) if instance in nodes else node.facts)
-        for instance, node in latest.items()
+        for instance, node in latest_nodes.items()
         if instance not in nodes or node.version > nodes[instance].version
     }

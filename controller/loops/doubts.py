@@ -1,6 +1,7 @@
 """Holds back a reading that would remove over half of a cluster's members, until a second reading confirms it.
 
-A wrong reading (a describe call without tags, a wrong account) then costs a period, not the job.
+So a wrong reading (a describe call without tags, a wrong account) delays the controller by one period, but does not end
+the job.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 
 log = logging.getLogger("dyntrain.resync")
 
-REMEMBERED_PERIODS = 3.5  # an older first reading does not count
+FIRST_READING_PERIODS = 3.5  # after so many resync periods, a first reading no longer counts
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """Losses that wait for a second reading. `instances` are not written now; `notes` says which nodes were lost."""
+    """Lost members that wait for a second reading. The facts of `instances` are not written now. `notes` says of an
+    instance whether the reading lost it.
+    """
 
-    instances: frozenset[str]
-    notes: Mapping[str, bool]
-    clusters: tuple[str, ...]
+    instances: frozenset[str]  # lost members whose facts are held back
+    notes: Mapping[str, bool]  # by instance: whether this reading lost it
+    clusters: tuple[str, ...]  # the clusters whose losses wait
 
 
 def doubtful_losses(
@@ -38,44 +41,48 @@ def doubtful_losses(
     elastic: ElasticTag,
     now: float,
 ) -> Doubts:
-    losses: dict[str, list[str]] = {}
-    for reading, known in news:
-        named = known.facts.named if known is not None else None
-        if known is None or named is None or named.cluster not in policies:
+    lost_by_cluster: dict[str, list[str]] = {}
+    for read_facts, stored_node in news:
+        cluster_statement = stored_node.facts.named if stored_node is not None else None
+        if stored_node is None or cluster_statement is None or cluster_statement.cluster not in policies:
             continue
-        rules = Rules(policies[named.cluster], elastic)
-        before = view(known.facts, rules, now)
-        if before.closed is None and before.wanted and not view(known.facts.join(reading), rules, now).wanted:
-            losses.setdefault(named.cluster, []).append(reading.instance)
+        rules = Rules(policies[cluster_statement.cluster], elastic)
+        view_before = view(stored_node.facts, rules, now)
+        if (
+            view_before.closed is None
+            and view_before.wanted
+            and not view(stored_node.facts.join(read_facts), rules, now).wanted
+        ):
+            lost_by_cluster.setdefault(cluster_statement.cluster, []).append(read_facts.instance)
     held_instances: set[str] = set()
-    notes = {
+    lost_flags = {
         instance: False
         for instance, node in stored.items()
         if (doubt := node.facts.acks.doubt) is not None and doubt.lost
     }
-    clusters = []
-    for cluster, lost in sorted(losses.items()):
+    held_clusters = []
+    for cluster, lost_instances in sorted(lost_by_cluster.items()):
         members = set(ports.clusters.get(cluster).membership.members)
-        lost_members = members.intersection(lost)
+        lost_members = members.intersection(lost_instances)
         if len(lost_members) * 2 <= len(members):
             continue
-        first_losses = {
+        newly_lost = {
             instance for instance in lost_members if not _was_lost_before(stored[instance], policies[cluster], now)
         }
-        if not first_losses:
+        if not newly_lost:
             continue
         held_instances |= lost_members
-        notes.update(dict.fromkeys(lost_members, True))
-        clusters.append(cluster)
+        lost_flags.update(dict.fromkeys(lost_members, True))
+        held_clusters.append(cluster)
         log.error(
             "most members would be lost: waiting for a second reading",
             extra={"cluster": cluster, "lost": len(lost_members), "members": len(members)},
         )
         ports.metrics.count(RESYNC_HELD, cluster)
-    return Doubts(frozenset(held_instances), notes, tuple(clusters))
+    return Doubts(frozenset(held_instances), lost_flags, tuple(held_clusters))
 
 
 def _was_lost_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
-    """Whether the previous reading lost the node as well."""
+    """Whether the previous reading had already lost the node."""
     doubt = node.facts.acks.doubt
-    return doubt is not None and doubt.lost and 0 < now - doubt.at <= REMEMBERED_PERIODS * policy.resync_seconds
+    return doubt is not None and doubt.lost and 0 < now - doubt.at <= FIRST_READING_PERIODS * policy.resync_seconds

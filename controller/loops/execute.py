@@ -1,6 +1,7 @@
 """Carries out planned actions one after the other, and reports their effects. Decides nothing.
 
-All actions of the controller are carried out here: by converge, after failed launches, and for the reserved pool.
+This module carries out all actions of the controller: actions that converge decided, actions after failed launches, and
+actions for the reserved pool.
 """
 
 from __future__ import annotations
@@ -45,96 +46,101 @@ from dyntrain.controller.loops.publish import publish
 log = logging.getLogger("dyntrain.execute")
 
 # effects that an instance needs before the other actions
-_CONDITIONS = (StampOwner, SetStatusTag, StartInstances, SuspendReplacement)
-_CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, StopBase)
+_PREREQUISITE_ACTIONS = (StampOwner, SetStatusTag, StartInstances, SuspendReplacement)
+_DEPENDENT_ACTIONS = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, StopBase)
 
 
 @dataclass
 class Performed:
-    """The results of all actions. `acks` by instance; `trail` for the audit; `failures` may succeed in a
-    retry, `refused` actions cannot; `done` actions took effect.
+    """The results of all actions. Failed actions (`failures`) may succeed in a retry. Refused actions (`refused`)
+    cannot succeed in a retry.
     """
 
-    acks: dict[str, Acks] = field(default_factory=dict)
-    trail: list[Entry] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    refused: list[ActionRefused] = field(default_factory=list)
-    done: list[Action] = field(default_factory=list)
-    held_back: set[str] = field(default_factory=set)
+    acks: dict[str, Acks] = field(default_factory=dict)  # acknowledgements to store, by instance
+    trail: list[Entry] = field(default_factory=list)  # entries for the audit trail
+    failures: list[str] = field(default_factory=list)  # messages of failed actions
+    refused: list[ActionRefused] = field(default_factory=list)  # trail entries of refused actions
+    done: list[Action] = field(default_factory=list)  # actions that took effect
+    held_back: set[str] = field(default_factory=set)  # instances that get no dependent actions
 
-    def remember(self, instance: str, acks: Acks) -> None:
+    def remember_acks(self, instance: str, acks: Acks) -> None:
         if acks != NO_ACKS:
             self.acks[instance] = self.acks.get(instance, NO_ACKS).join(acks)
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """The result of one action: the `instances` on which it took effect, `acks` for each of them, `entries` for the
-    audit trail.
+    """The result of one action. The action took effect on `instances`, and each of these instances gets the
+    acknowledgements `acks`.
     """
 
-    instances: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()  # the instances on which the action took effect
     acks: Acks = NO_ACKS
-    entries: tuple[Entry, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()  # entries for the audit trail
+    refused: Mapping[str, str] = field(default_factory=dict)  # the reason of each refusal, by instance
 
 
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> Performed:
-    """Carry out the actions. A failure stops only dependent actions: an instance without its status tag is not
-    ended, and an instance that did not start is not tagged to join. `why` is written into the audit trail. No status
-    tag is written after `until`.
+    """Carry out the actions. A failure stops only dependent actions: an instance without its status tag is not ended,
+    and an instance that did not start is not tagged to join. `why` is written into the audit trail. After the time
+    `until`, no status tag is written.
     """
     performed = Performed()
-    for planned in actions:
-        action = _without_held_back(planned, performed.held_back)
+    for planned_action in actions:
+        action = _without_held_back(planned_action, performed.held_back)
         if action is not None:
-            _perform_one(ports, cluster, action, why, until, performed)
+            _perform_action(ports, cluster, action, why, until, performed)
     return performed
 
 
 def _without_held_back(action: Action, held_back: set[str]) -> Action | None:
-    if not held_back or not isinstance(action, _CONDITIONAL):
+    if not held_back or not isinstance(action, _DEPENDENT_ACTIONS):
         return action
-    remaining = tuple(instance for instance in instances(action) if instance not in held_back)
-    if not remaining:
+    remaining_instances = tuple(instance for instance in instances(action) if instance not in held_back)
+    if not remaining_instances:
         return None
-    return replace(action, instances=remaining) if isinstance(action, Terminate | TagElastic | StopBase) else action
+    return (
+        replace(action, instances=remaining_instances)
+        if isinstance(action, Terminate | TagElastic | StopBase)
+        else action
+    )
 
 
-def _perform_one(
+def _perform_action(
     ports: Ports, cluster: str, action: Action, why: str, until: float | None, performed: Performed
 ) -> None:
-    kind = type(action).__name__
-    fields = {"cluster": cluster, "action": repr(action)}
+    action_kind = type(action).__name__
+    log_fields = {"cluster": cluster, "action": repr(action)}
     try:
         effect = _execute(ports, cluster, action, why, until)
     except (Refused, Disputed) as error:
-        log.error("action refused", extra={**fields, "problem": str(error)})
-        performed.refused.append(ActionRefused(kind=kind, detail=str(error)))
+        log.error("action refused", extra={**log_fields, "problem": str(error)})
+        performed.refused.append(ActionRefused(kind=action_kind, detail=str(error)))
         if isinstance(action, StartInstances | SuspendReplacement):
             performed.held_back.update(action.instances)
         for instance in instances(action):
-            performed.remember(instance, refusal(action, str(error), ports.clock()))
+            performed.remember_acks(instance, refusal(action, str(error), ports.clock()))
         return
     except ControllerError as error:
-        performed.failures.append(f"{kind}: {error}")
-        performed.held_back.update(instances(action) if isinstance(action, _CONDITIONS) else ())
+        performed.failures.append(f"{action_kind}: {error}")
+        performed.held_back.update(instances(action) if isinstance(action, _PREREQUISITE_ACTIONS) else ())
         return
     if isinstance(action, StartInstances):
         performed.held_back.update(set(action.instances) - set(effect.instances))
     for instance, problem in effect.refused.items():
         log.error(
-            "action refused", extra={"cluster": cluster, "action": kind, "instance": instance, "problem": problem}
+            "action refused",
+            extra={"cluster": cluster, "action": action_kind, "instance": instance, "problem": problem},
         )
-        performed.refused.append(ActionRefused(kind=kind, instance=instance, detail=problem))
-        performed.remember(instance, refusal(action, problem, ports.clock()))
+        performed.refused.append(ActionRefused(kind=action_kind, instance=instance, detail=problem))
+        performed.remember_acks(instance, refusal(action, problem, ports.clock()))
     for instance in effect.instances:
-        performed.remember(instance, effect.acks)
+        performed.remember_acks(instance, effect.acks)
     performed.trail += effect.entries
     performed.done.append(action)
-    log.info("done", extra=fields)
+    log.info("done", extra=log_fields)
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
@@ -155,16 +161,18 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
-            began = (
+            call_started = (
                 ports.clock()
             )  # acknowledge with the time before the call: after a hang, the newer write of another run counts
-            tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
-            tagged = replace(tagged, missing=frozenset()) if action.gone else tagged
-            return _effect(ports, action, why, tagged, began)
+            tag_result = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
+            tag_result = replace(tag_result, missing=frozenset()) if action.gone else tag_result
+            return _effect(ports, action, why, tag_result, call_started)
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
-            if not ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result):
+            if not ports.groups.complete_action(
+                action.instance, action.group, action.hook, action.token, action.result
+            ):
                 return _overdue_effect(ports, action)
         case HeartbeatLifecycle():
             if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
@@ -196,25 +204,31 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
 
 def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
     try:
-        membership = publish(ports, cluster, action.membership.revision)
+        published_membership = publish(ports, cluster, action.membership.revision)
     except Refused as error:  # publishing is repeated until the target is readable
         raise ControllerError(str(error)) from error
-    if membership is None:
+    if published_membership is None:
         return _Effect()
-    entry = TargetPublished(revision=membership.revision, members=" ".join(membership.members))
-    return _Effect(entries=(entry,))
+    trail_entry = TargetPublished(
+        revision=published_membership.revision, members=" ".join(published_membership.members)
+    )
+    return _Effect(entries=(trail_entry,))
 
 
 def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
-    unaffected = batch.missing | set(batch.refused)
-    affected = tuple(instance for instance in instances(action) if instance not in unaffected)
-    value: str = action.status if isinstance(action, SetStatusTag) else ""
-    value = action.result if isinstance(action, CompleteLifecycle) else value
-    kind = type(action).__name__
-    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in affected)
-    return _Effect(affected, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
+    unaffected_instances = batch.missing | set(batch.refused)
+    affected_instances = tuple(instance for instance in instances(action) if instance not in unaffected_instances)
+    entry_value: str = action.status if isinstance(action, SetStatusTag) else ""
+    entry_value = action.result if isinstance(action, CompleteLifecycle) else entry_value
+    action_kind = type(action).__name__
+    trail_entries = tuple(
+        ActionDone(kind=action_kind, instance=instance, value=entry_value, why=why) for instance in affected_instances
+    )
+    return _Effect(
+        affected_instances, acknowledgement(action, ports.clock() if at is None else at), trail_entries, batch.refused
+    )
 
 
 def _overdue_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
-    entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
-    return _Effect((action.instance,), stale_answer(action, ports.clock()), (entry,))
+    trail_entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
+    return _Effect((action.instance,), stale_answer(action, ports.clock()), (trail_entry,))

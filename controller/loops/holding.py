@@ -1,4 +1,5 @@
-"""Suspends the launches of elastic groups whose nodes fail alike, and resumes them later (see `decisions/holding.py`).
+"""Suspends the launches of elastic groups whose nodes all fail in the same way, and resumes the launches later (see
+`decisions/holding.py`).
 
 1. gather: the group's facts, and its size only if a decision may be due
 2. decide: pure
@@ -25,34 +26,35 @@ log = logging.getLogger("dyntrain.holding")
 
 
 def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: bool) -> None:
-    """Handle groups whose nodes have just failed alike, or with `all_groups` all groups of the cluster.
+    """Suspend or resume launches of the groups whose nodes have just failed in the same way, or with `all_groups` of
+    all groups of the cluster.
 
-    This must run before failed launches are given up, since a group launches the next machine at once. Raises
-    RetryLater. A run that loses a race leaves the group to the winner.
+    This must run before failed launches are abandoned, because the group then launches the next machine at once. Raises
+    RetryLater. If another run writes the group's item first, the group is left to that run.
     """
     for group in rules.groups:
-        failing = streak(decision.nodes, group)
-        if not all_groups and (failing is None or failing.times < rules.policy.alike_failures):
+        failure_streak = streak(decision.nodes, group)
+        if not all_groups and (failure_streak is None or failure_streak.times < rules.policy.alike_failures):
             continue
-        stored = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
-        held = stored.facts.hold is not None and stored.facts.hold.held
-        if not held and plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock()) is None:
+        stored_group = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
+        launches_held = stored_group.facts.hold is not None and stored_group.facts.hold.held
+        if not launches_held and plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock()) is None:
             continue
-        size = ports.groups.sizes([group]).get(group)
-        if size is None or size.base:
+        group_size = ports.groups.sizes([group]).get(group)
+        if group_size is None or group_size.base:
             continue
-        plan = plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock(), size.launches)
+        plan = plan_hold(stored_group.facts, decision.nodes, rules.policy, ports.clock(), group_size.launches)
         if plan is not None:
-            _apply(ports, rules, stored, plan)
-        elif held:
+            _apply(ports, rules, stored_group, plan)
+        elif launches_held:
             ports.metrics.count(LAUNCHES_HELD, rules.policy.cluster)
 
 
 def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> None:
     group, cluster = stored.facts.group, rules.policy.cluster
     try:
-        before = replace(stored, facts=stored.facts.model_copy(update={"hold": plan.memory}))
-        ports.group_records.put(before, wake=False)
+        planned_group = replace(stored, facts=stored.facts.model_copy(update={"hold": plan.memory}))
+        ports.group_records.put(planned_group, wake=False)
         if plan.operation is None:
             return
         action = HoldLaunches(group, plan.why) if plan.operation == "hold" else ReleaseLaunches(group, plan.why)
@@ -62,18 +64,18 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         if performed.refused:
             ports.clusters.record(cluster, ports.clock(), performed.refused)
             return
-        after = before.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
-        ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
+        done_facts = planned_group.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
+        ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
-    entries = [*performed.trail]
+    trail_entries = [*performed.trail]
     if plan.operation == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
-        entries.append(
+        trail_entries.append(
             AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}")
         )
-    ports.clusters.record(cluster, ports.clock(), entries)
+    ports.clusters.record(cluster, ports.clock(), trail_entries)
     log.error(
         f"launches of a group are {'suspended' if plan.operation == 'hold' else 'resumed'}",
         extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},

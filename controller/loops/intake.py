@@ -1,4 +1,4 @@
-"""Turns events into facts, and nothing else.
+"""Turns events into stored facts, and does nothing else.
 
 1. observe: parse the payload into facts (pure)
 2. gather: read the item of the event's instance, group or cluster
@@ -25,15 +25,17 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 
 log = logging.getLogger("dyntrain.intake")
 
-ATTEMPTS = 8
-NOT_BASE = "the sender is not known as the node that runs the cluster's coordinator; its next report is checked again"
-UNNAMED_SECONDS = 86_400.0  # time until facts of an instance without cluster expire
-GONE_SECONDS = 7 * 86_400.0  # time until facts of a terminated instance expire, longer than events are replayed
+ATTEMPTS = 8  # of a conditional write
+NOT_COORDINATOR = (
+    "the sender is not known as the node that runs the cluster's coordinator; its next report is checked again"
+)
+UNNAMED_FACTS_KEPT_SECONDS = 86_400.0  # for an instance without cluster
+GONE_FACTS_KEPT_SECONDS = 7 * 86_400.0  # for a terminated instance; longer than events are replayed
 
 
 @dataclass(frozen=True)
 class IntakeOutcome:
-    """Result of handling an event; `reason` may be empty."""
+    """The result of handling an event. `reason` may be empty."""
 
     kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
     reason: str = ""
@@ -42,120 +44,126 @@ class IntakeOutcome:
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
-    """Handle one event. `keys` as for `observe`. Raises RetryLater when the table cannot be written, so that the event
-    is delivered again.
+    """Handle one event. `keys` are the public keys that verify the sender of a report. Raises RetryLater when the table
+    cannot be written, so that the event is delivered again.
     """
-    outcome = _take_in(ports, observe(event, elastic, keys), elastic, proven=bool(keys))
-    level = logging.ERROR if outcome.kind == "quarantined" else logging.INFO
-    extra = {
-        "outcome": outcome.kind,
-        "reason": outcome.reason,
-        "instance": outcome.instance,
-        "cluster": outcome.cluster,
+    intake_outcome = _store_observation(ports, observe(event, elastic, keys), elastic, is_authentic=bool(keys))
+    log_level = logging.ERROR if intake_outcome.kind == "quarantined" else logging.INFO
+    log_fields = {
+        "outcome": intake_outcome.kind,
+        "reason": intake_outcome.reason,
+        "instance": intake_outcome.instance,
+        "cluster": intake_outcome.cluster,
     }
     log.log(
-        level,
+        log_level,
         "event",
-        extra={**extra, "detail_type": str(event.get("detail-type", "")), "event_id": str(event.get("id", ""))},
+        extra={**log_fields, "detail_type": str(event.get("detail-type", "")), "event_id": str(event.get("id", ""))},
     )
-    return outcome
+    return intake_outcome
 
 
-def _take_in(ports: Ports, news: Observation, elastic: ElasticTag, proven: bool) -> IntakeOutcome:
-    if isinstance(news, DroppedEvent):
-        return IntakeOutcome(news.outcome, news.reason, news.instance)
-    if isinstance(news, JobFacts):
-        if proven and (reason := _reason_to_ignore(ports, news.report, elastic)):
-            return IntakeOutcome("ignored", reason, news.report.instance_id, news.report.cluster)
-        return _take_job_report(ports, news)
-    if isinstance(news, GroupFacts):
-        applied = merge_group(ports, news, wake=True)
-        return IntakeOutcome("applied" if applied else "unchanged", f"group {news.group} could not launch an instance")
-    if isinstance(news, SeveralNodes):
-        return _combined_outcome([_take_node_facts(ports, node) for node in news.nodes])
-    return _take_node_facts(ports, news)
+def _store_observation(
+    ports: Ports, observation: Observation, elastic: ElasticTag, is_authentic: bool
+) -> IntakeOutcome:
+    if isinstance(observation, DroppedEvent):
+        return IntakeOutcome(observation.outcome, observation.reason, observation.instance)
+    if isinstance(observation, JobFacts):
+        if is_authentic and (reason := _reason_to_ignore(ports, observation.report, elastic)):
+            return IntakeOutcome("ignored", reason, observation.report.instance_id, observation.report.cluster)
+        return _take_job_report(ports, observation)
+    if isinstance(observation, GroupFacts):
+        is_new = merge_group(ports, observation, wake=True)
+        return IntakeOutcome(
+            "applied" if is_new else "unchanged", f"group {observation.group} could not launch an instance"
+        )
+    if isinstance(observation, SeveralNodes):
+        return _combined_outcome([_take_node_facts(ports, node) for node in observation.nodes])
+    return _take_node_facts(ports, observation)
 
 
 def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
-    """The outcome of an event about several instances: applied if it was new for one of these."""
-    kinds = {outcome.kind for outcome in outcomes}
-    kind: Literal["applied", "unchanged", "stale"] = (
-        "applied" if "applied" in kinds else "stale" if "stale" in kinds else "unchanged"
+    """The outcome of an event about several instances. It counts as applied if it was new for at least one instance."""
+    outcome_kinds = {outcome.kind for outcome in outcomes}
+    combined_kind: Literal["applied", "unchanged", "stale"] = (
+        "applied" if "applied" in outcome_kinds else "stale" if "stale" in outcome_kinds else "unchanged"
     )
-    return IntakeOutcome(kind, instance=" ".join(outcome.instance for outcome in outcomes))
+    return IntakeOutcome(combined_kind, instance=" ".join(outcome.instance for outcome in outcomes))
 
 
 def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
-    stored = ports.nodes.get(news.instance) if news.preparation is not None else None
+    stored_node = ports.nodes.get(news.instance) if news.preparation is not None else None
     if (
-        stored is not None
+        stored_node is not None
         and news.preparation is not None
-        and (reason := unlikely_claim(stored.facts, news.preparation))
+        and (reason := unlikely_claim(stored_node.facts, news.preparation))
     ):
         return IntakeOutcome("quarantined", reason, news.instance, cluster)
-    before = merge(ports, news, wake=True, known=stored)
-    if before is None:
+    facts_before = merge(ports, news, wake=True, known=stored_node)
+    if facts_before is None:
         return IntakeOutcome("applied", instance=news.instance, cluster=cluster)
-    if before.supersedes(news):
+    if facts_before.supersedes(news):
         return IntakeOutcome("stale", "something newer is known", news.instance, cluster)
     return IntakeOutcome("unchanged", instance=news.instance, cluster=cluster)
 
 
 def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
-    """Join `news` into the node's item; `known` is the item if the caller has read it.
+    """Join the facts `news` into the node's item. `known` is this item, if the caller has already read it.
 
-    Returns None after a write, else the stored facts, which already contained `news`. Raises RetryLater after too many
-    lost races.
+    Returns None after a write. If the stored facts already contained `news`, returns the stored facts. Raises
+    RetryLater if other runs kept writing the item first.
     """
     for _ in range(ATTEMPTS):
-        stored = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
+        stored_node = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
         known = None
-        merged = stored.facts.join(news)
-        if merged == stored.facts and stored.version:
-            return merged
-        belongs_to_cluster = merged.named is not None or merged.group_event is not None
+        merged_facts = stored_node.facts.join(news)
+        if merged_facts == stored_node.facts and stored_node.version:
+            return merged_facts
+        belongs_to_cluster = merged_facts.named is not None or merged_facts.group_event is not None
         try:
             ports.nodes.put(
-                StoredNode(merged, stored.version),
+                StoredNode(merged_facts, stored_node.version),
                 wake=wake and belongs_to_cluster,
-                expires=_expiry_time(merged, ports.clock()),
+                expires=_expiry_time(merged_facts, ports.clock()),
             )
         except Conflict:
             continue
         return None
     raise RetryLater(
-        f"the facts of {news.instance} were written by others {ATTEMPTS} times in a row; deliver the event again"
+        f"storing facts of {news.instance} failed: other runs wrote them {ATTEMPTS} times in a row; "
+        "deliver the event again"
     )
 
 
 def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
-    """Join the facts into the group's item; returns whether anything was new. Raises RetryLater after too many lost
-    races.
+    """Join the facts `news` into the group's item, and return whether any fact was new. Raises RetryLater if other runs
+    kept writing the item first.
     """
     for _ in range(ATTEMPTS):
-        stored = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
-        merged = stored.facts.join(news)
-        if merged == stored.facts and stored.version:
+        stored_group = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
+        merged_facts = stored_group.facts.join(news)
+        if merged_facts == stored_group.facts and stored_group.version:
             return False
         try:
-            ports.group_records.put(StoredGroup(merged, stored.version), wake=wake)
+            ports.group_records.put(StoredGroup(merged_facts, stored_group.version), wake=wake)
         except Conflict:
             continue
         return True
     raise RetryLater(
-        f"the facts of group {news.group} were written by others {ATTEMPTS} times in a row; deliver the event again"
+        f"storing facts of group {news.group} failed: other runs wrote them {ATTEMPTS} times in a row; "
+        "deliver the event again"
     )
 
 
 def _expiry_time(facts: NodeFacts, now: float) -> float | None:
     if facts.terminated:
-        return now + GONE_SECONDS
-    return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_SECONDS
+        return now + GONE_FACTS_KEPT_SECONDS
+    return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_FACTS_KEPT_SECONDS
 
 
 def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
-    """Why an authentic report does not count, else "". A coordinator repeats its report until it is received."""
+    """The reason to ignore an authentic job report, or "". A coordinator repeats its report until it is accepted."""
     membership = ports.clusters.get(report.cluster).membership
     if membership.coordinator is not None:
         if membership.coordinator == report.instance_id:
@@ -168,22 +176,25 @@ def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> s
             return ""  # the nominated node has not taken over the job yet
         return "another node is nominated to run the coordinator"
     node = ports.nodes.get(report.instance_id)
-    return "" if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic) else NOT_BASE
+    return (
+        "" if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic) else NOT_COORDINATOR
+    )
 
 
 def _take_job_report(ports: Ports, news: JobFacts) -> IntakeOutcome:
     cluster = news.report.cluster
     for _ in range(ATTEMPTS):
-        stored, version = ports.jobs.get(cluster)
-        merged = stored.join(news) if stored is not None else news
-        if merged == stored:
-            return IntakeOutcome("unchanged" if stored == news else "stale", cluster=cluster)
+        stored_facts, version = ports.jobs.get(cluster)
+        merged_facts = stored_facts.join(news) if stored_facts is not None else news
+        if merged_facts == stored_facts:
+            return IntakeOutcome("unchanged" if stored_facts == news else "stale", cluster=cluster)
         try:
-            ports.jobs.put(cluster, merged, version, wake=affects_decisions(stored, merged))
+            ports.jobs.put(cluster, merged_facts, version, wake=affects_decisions(stored_facts, merged_facts))
         except Conflict:
             continue
-        ports.metrics.gauges(cluster, gauges_of(merged.report))
+        ports.metrics.gauges(cluster, gauges_of(merged_facts.report))
         return IntakeOutcome("applied", cluster=cluster)
     raise RetryLater(
-        f"the job report of {cluster} was written by others {ATTEMPTS} times in a row; deliver the event again"
+        f"storing the job report of {cluster} failed: other runs wrote it {ATTEMPTS} times in a row; "
+        "deliver the event again"
     )

@@ -1,10 +1,12 @@
-"""Sends alarms to the stage's webhook, in a separate function: no decision waits for the webhook, or fails with it.
+"""Sends alarms to the deployment stage's webhook. This is a separate Lambda function, so that no decision waits for the
+webhook or fails because of it.
 
 1. gather: the webhook, if one is set, and whether the message was sent before
 2. claim the message, so that only one of two simultaneous deliveries sends it
 3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt
 
-After a crash between sending and storing, the message is sent twice. The receiver recognises it by its `id`.
+After a crash between sending and storing, the message is sent twice. The receiver recognises the repeated message by
+its `id`.
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ SentState = Literal["claimed", "sent", "failed"]
 @dataclass(frozen=True)
 class StoredNotice:
     state: SentState
-    at: float
-    version: int
+    at: float  # the time of this state
+    version: int  # of the stored item, for conditional writes
 
 
 class Notices(Protocol):
     """Records of sent messages, kept for a day."""
 
     def get(self, message: str) -> StoredNotice | None:
-        """Read one notice, consistently."""
+        """Read one notice with a strongly consistent read."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        """Write over `notice.version`; 0: no notice exists. Raises Conflict."""
+        """Replace the notice of version `notice.version`, where 0 means that no notice exists. Raises Conflict."""
 
 
 class Secrets(Protocol):
     def webhook(self) -> str | None:
-        """The webhook's setting. Raises Misconfigured when it is not stored as a secret."""
+        """The webhook's setting. Raises Misconfigured when the setting is not stored as a secret."""
 
 
 class Sender(Protocol):
@@ -62,44 +64,46 @@ class NotifyPorts:
 
 @dataclass(frozen=True)
 class Notified:
-    sent: int = 0
-    repeated: int = 0
-    skipped: str = ""
+    sent: int = 0  # number of messages sent now
+    repeated: int = 0  # number of messages that were sent before
+    skipped: str = ""  # the reason why nothing was sent
 
 
 def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified:
-    """Send the alarm, unless it was sent before. Raises RetryLater or GiveUp if that fails."""
-    secret = ports.secrets.webhook()
-    if secret is None:
+    """Send the alarms in the event, unless they were sent before. Raises RetryLater or GiveUp if sending fails."""
+    webhook_setting = ports.secrets.webhook()
+    if webhook_setting is None:
         return Notified(skipped="the stage has no webhook")
-    webhook = Webhook.of(secret)
-    sent = repeated = 0
+    webhook = Webhook.of(webhook_setting)
+    sent_count = repeated_count = 0
     for record in event.get("Records", ()):
         notification = notification_of(record, stage)
-        claim = _claim(ports, notification.id)
-        if claim is None:
-            repeated += 1
+        claimed_version = _claim_message(ports, notification.id)
+        if claimed_version is None:
+            repeated_count += 1
             continue
         try:
             ports.sender.post(webhook, payload_of(notification, webhook.format))
         except ControllerError:
-            _remember(ports, notification.id, claim, "failed")
+            _store_outcome(ports, notification.id, claimed_version, "failed")
             raise
-        _remember(ports, notification.id, claim, "sent")
+        _store_outcome(ports, notification.id, claimed_version, "sent")
         log.info("notified", extra={"message_id": notification.id, "subject": notification.subject})
-        sent += 1
-    return Notified(sent, repeated)
+        sent_count += 1
+    return Notified(sent_count, repeated_count)
 
 
-def _claim(ports: NotifyPorts, message: str) -> int | None:
-    """Return the version over which to store the outcome; None for a message that is sent or being sent."""
+def _claim_message(ports: NotifyPorts, message: str) -> int | None:
+    """Claim the message, and return the version of its notice, over which the outcome is stored. Returns None if the
+    message was sent or is being sent.
+    """
     now = ports.clock()
-    stored = ports.notices.get(message)
-    if stored is not None and (
-        stored.state == "sent" or (stored.state == "claimed" and now - stored.at < CLAIM_SECONDS)
+    stored_notice = ports.notices.get(message)
+    if stored_notice is not None and (
+        stored_notice.state == "sent" or (stored_notice.state == "claimed" and now - stored_notice.at < CLAIM_SECONDS)
     ):
         return None
-    version = stored.version if stored is not None else 0
+    version = stored_notice.version if stored_notice is not None else 0
     try:
         ports.notices.put(message, StoredNotice("claimed", now, version))
     except Conflict:
@@ -107,8 +111,8 @@ def _claim(ports: NotifyPorts, message: str) -> int | None:
     return version + 1
 
 
-def _remember(ports: NotifyPorts, message: str, version: int, state: SentState) -> None:
-    """Store the outcome. A failure costs one repetition at most."""
+def _store_outcome(ports: NotifyPorts, message: str, version: int, state: SentState) -> None:
+    """Store the outcome of sending. If storing fails, the message may be sent once more."""
     try:
         ports.notices.put(message, StoredNotice(state, ports.clock(), version))
     except ControllerError as error:

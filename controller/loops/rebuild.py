@@ -28,19 +28,19 @@ log = logging.getLogger("dyntrain.rebuild")
 
 
 def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMembership | None:
-    """The cluster's membership; None if it is lost and cannot be rebuilt yet. `surveyed`: a complete resync has just
-    been written.
+    """The cluster's membership, or None if the membership is lost and cannot be rebuilt yet. `surveyed` says that a
+    complete resync has just been written.
     """
-    stored = ports.clusters.get(cluster)
-    if stored.version:
-        return stored
-    text = ports.parameters.target(cluster)
-    if text is None:
-        return stored  # a new cluster
+    stored_membership = ports.clusters.get(cluster)
+    if stored_membership.version:
+        return stored_membership
+    target_json = ports.parameters.target(cluster)
+    if target_json is None:
+        return stored_membership  # a new cluster
     if not surveyed:
         log.warning("the table has lost this cluster: waiting for a complete resync", extra={"cluster": cluster})
         return None
-    return _rebuild(ports, cluster, _target(cluster, text), stored)
+    return _rebuild(ports, cluster, _parse_target(cluster, target_json), stored_membership)
 
 
 def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
@@ -53,8 +53,8 @@ def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: Clust
 def take_members(
     ports: Ports, rules: Rules, stored: StoredMembership, job_facts: JobFacts | None, nodes: Iterable[NodeFacts]
 ) -> None:
-    """Rebuild the list of members if the target had none, because the list was in the lost table. A run that loses a
-    race leaves the work to the winner.
+    """Rebuild the list of members if the target had none, because the list was in the lost table. If another run writes
+    the membership first, the work is left to that run.
     """
     cluster = rules.policy.cluster
     now = ports.clock()
@@ -66,13 +66,13 @@ def take_members(
 
 def _wanted_instances(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
     """The instances that people want in the cluster, base nodes first."""
-    views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
-    base = [seen.instance for seen in views if seen.base and seen.owned]
-    elastic = [seen.instance for seen in views if seen.elastic and not seen.base]
-    return [*base, *elastic]
+    node_views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
+    base_instances = [node_view.instance for node_view in node_views if node_view.base and node_view.owned]
+    elastic_instances = [node_view.instance for node_view in node_views if node_view.elastic and not node_view.base]
+    return [*base_instances, *elastic_instances]
 
 
-def _target(cluster: str, text: str) -> Target:
+def _parse_target(cluster: str, text: str) -> Target:
     try:
         return Target.model_validate_json(text)
     except ValidationError as error:
@@ -88,24 +88,26 @@ def _rebuild(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
     _record_as_prepared(
         ports, cluster, membership.members, now
     )  # before the membership: writing these facts twice is harmless, losing them is not
-    rebuilt = replace(stored, membership=membership, published=membership.revision)
+    rebuilt_item = replace(stored, membership=membership, published=membership.revision)
     try:
-        ports.clusters.put(cluster, rebuilt)
+        ports.clusters.put(cluster, rebuilt_item)
     except Conflict as error:
-        raise RetryLater(f"{cluster} is being rebuilt by another run") from error
-    entry = Rebuilt(
+        raise RetryLater(f"rebuilding {cluster} failed, because another run is rebuilding it") from error
+    trail_entry = Rebuilt(
         revision=membership.revision,
         members=" ".join(membership.members),
         detail="the table was empty: taken over from the published target",
     )
-    ports.clusters.record(cluster, now, [entry])
-    log.error("rebuilt", extra={"cluster": cluster, **entry.fields()})
-    return replace(rebuilt, version=stored.version + 1)
+    ports.clusters.record(cluster, now, [trail_entry])
+    log.error("rebuilt", extra={"cluster": cluster, **trail_entry.fields()})
+    return replace(rebuilt_item, version=stored.version + 1)
 
 
 def _record_as_prepared(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
-    """Record the members as prepared, with attempt 0, which any report of a node overrides."""
+    """Record the members as prepared nodes. The attempt number 0 lets any report of a node override this record."""
     preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="the published target listed this node")
     for instance in members:
-        facts = NodeFacts(instance=instance, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation)
-        merge(ports, facts, wake=False)
+        prepared_facts = NodeFacts(
+            instance=instance, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation
+        )
+        merge(ports, prepared_facts, wake=False)

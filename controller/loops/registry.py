@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 log = logging.getLogger("dyntrain.registry")
 
-KEEP_SECONDS = 30.0
-MISS_SECONDS = 2.0  # an unknown cluster may have been created just now
+CACHE_SECONDS = 30.0  # how long read policies are used
+UNKNOWN_CLUSTER_CACHE_SECONDS = 2.0  # short, since an unknown cluster may have been created just now
 
 
 class Registry:
-    """Policies by cluster. An invalid policy is reported and skipped, and does not stop other clusters. Only clusters
-    of `stage` are served; None: clusters of all stages.
+    """The policy of each cluster. An invalid policy is reported and skipped, and does not stop other clusters. Only
+    clusters of the deployment stage `stage` are served. If `stage` is None, clusters of all stages are served.
     """
 
     def __init__(self, parameters: Parameters, clock: Clock, stage: str | None = None) -> None:
@@ -31,38 +31,38 @@ class Registry:
         self._read_at = float("-inf")
 
     def all(self) -> dict[str, ClusterPolicy]:
-        self._read(KEEP_SECONDS)
+        self._read(CACHE_SECONDS)
         return self._policies
 
     def problems(self) -> dict[str, str]:
-        """Errors of the policies that were skipped, by cluster."""
-        self._read(KEEP_SECONDS)
+        """The error of each policy that was skipped, by cluster."""
+        self._read(CACHE_SECONDS)
         return self._problems
 
     def policy(self, cluster: str) -> ClusterPolicy | None:
         if cluster not in self.all():
-            self._read(MISS_SECONDS)
+            self._read(UNKNOWN_CLUSTER_CACHE_SECONDS)
         return self._policies.get(cluster)
 
     def of_group(self, group: str) -> str | None:
-        """The cluster that registered the Auto Scaling group; the first by name if several claim it."""
-        for keep_seconds in (KEEP_SECONDS, MISS_SECONDS):
-            self._read(keep_seconds)
-            claims = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
-            if claims:
-                return claims[0]
+        """The cluster that registered the Auto Scaling group. If several did, returns the first by name."""
+        for max_cache_seconds in (CACHE_SECONDS, UNKNOWN_CLUSTER_CACHE_SECONDS):
+            self._read(max_cache_seconds)
+            claiming_clusters = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
+            if claiming_clusters:
+                return claiming_clusters[0]
         return None
 
-    def _read(self, keep_seconds: float) -> None:
+    def _read(self, max_cache_seconds: float) -> None:
         now = self._clock()
-        if now - self._read_at < keep_seconds:
+        if now - self._read_at < max_cache_seconds:
             return
         policies, problems = {}, {}
-        for cluster, text in self._parameters.policies().items():
+        for cluster, policy_json in self._parameters.policies().items():
             try:
-                policy = ClusterPolicy.model_validate_json(text)
+                policy = ClusterPolicy.model_validate_json(policy_json)
             except ValidationError as error:
-                if self._stage is not None and _stage_in(text) not in (None, self._stage):
+                if self._stage is not None and _stage_in(policy_json) not in (None, self._stage):
                     continue
                 problems[cluster] = wrong_fields(error, "policy")
                 continue
@@ -73,8 +73,8 @@ class Registry:
                 continue
             policies[cluster] = policy
         for cluster in [name for name, policy in policies.items() if policy.stage is None and self._stage is not None]:
-            if unclear := unclear_owner(None, stage_names(self._parameters.stages())):
-                problems[cluster] = unclear
+            if stage_problem := unclear_owner(None, stage_names(self._parameters.stages())):
+                problems[cluster] = stage_problem
                 del policies[cluster]
         for cluster, problem in problems.items():
             if self._problems.get(cluster) != problem:
@@ -83,7 +83,9 @@ class Registry:
 
 
 def _stage_in(text: str) -> str | None:
-    """The stage that an invalid policy names, whose controller reports the policy; None without a stage."""
+    """The deployment stage that an invalid policy names. The controller of this stage reports the policy. Returns None
+    if the policy names no stage.
+    """
     with suppress(ValueError):
         policy = json.loads(text)
         stage = policy.get("stage") if isinstance(policy, dict) else None

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
-from dyntrain.controller.contract.messages import (
-    OWNER_TAG,
-    STATUS_TAG,
-    ClusterPolicy,
-    launch_template_name,
-)
+from dyntrain.controller.contract.messages import OWNER_TAG, STATUS_TAG, ClusterPolicy, launch_template_name
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
 from dyntrain.controller.core.incoming.events import elastic_tag_cluster, read_tags, tagged_cluster
 from dyntrain.controller.core.records.acks import NO_ACKS, NO_HEARTBEAT, Acks, Doubt, MissedReads
@@ -49,69 +44,67 @@ log = logging.getLogger("dyntrain.resync")
 
 @dataclass(frozen=True)
 class Resynced:
-    """The result of a resync. `complete` False: a read failed, and nothing but the ticks was written. `held`: clusters
-    whose losses wait for a second reading.
-    """
+    """The result of a resync. If a read failed, `complete` is False, and only the ticks were written."""
 
-    clusters: int
-    seen: int
-    written: int
-    complete: bool
-    held: tuple[str, ...] = ()
+    clusters: int  # number of clusters
+    seen: int  # number of instances that were read
+    written: int  # number of nodes whose facts were written
+    complete: bool  # whether all reads succeeded
+    held: tuple[str, ...] = ()  # clusters whose lost members wait for a second reading
 
 
 @dataclass(frozen=True)
 class ResyncReading:
-    """Everything that one resync read. `owners`: the cluster of each group, by registration or by its stack; `queried`:
-    instances described by id, shown or not; `templates`: the cluster whose launch template an instance came from.
-    """
+    """Everything that one resync read."""
 
-    started: float
+    started: float  # the time before the first read
     instances: Sequence[SeenInstance]
-    members: Sequence[SeenMember]
-    hooks: Mapping[str, Mapping[str, str]]
-    owners: Mapping[str, str]
-    queried: frozenset[str]
-    templates: Mapping[str, str]
+    members: Sequence[SeenMember]  # the members of the Auto Scaling groups
+    hooks: Mapping[str, Mapping[str, str]]  # lifecycle hooks by group and by name
+    owners: Mapping[str, str]  # by group: the cluster that registered it or whose stack created it
+    queried: frozenset[str]  # instances that were described by id, whether EC2 showed them or not
+    templates: Mapping[str, str]  # by instance: the cluster whose launch template launched it
 
 
 def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
     policies = registry.all()
     for cluster in registry.problems():  # each time, so that the alarm stays until the policy is correct
         ports.metrics.count(POLICY_INVALID, cluster)
-    started = ports.clock()
+    read_started = ports.clock()
     try:
-        stored = {instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()}
-        reading = _read(ports, policies, stored, started, elastic)
+        stored_nodes = {
+            instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()
+        }
+        reading = _read_aws(ports, policies, stored_nodes, read_started, elastic)
         _record_groups(ports, policies, reading)
     except ControllerError as error:
-        _tick(ports, policies, surveyed=False)
+        _tick_clusters(ports, policies, surveyed=False)
         log.error("a read failed: the facts of earlier reads stay", extra={"problem": str(error)})
         for cluster in policies:
             ports.metrics.count(READ_FAILED, cluster)
         return Resynced(len(policies), 0, 0, complete=False)
     changed_facts: list[tuple[NodeFacts, StoredNode | None]] = []
-    for news in _news(policies, stored, reading, elastic):
-        stored_node = stored.get(news.instance) or ports.nodes.get(news.instance)
-        if _differs(stored_node, news, policies, elastic, started):
-            changed_facts.append((news, stored_node))
-    doubts = doubtful_losses(ports, policies, stored, changed_facts, elastic, started)
-    written = sum(
-        merge(ports, news, wake=True, known=known) is None
-        for news, known in changed_facts
-        if news.instance not in doubts.instances
+    for new_facts in _read_facts(policies, stored_nodes, reading, elastic):
+        stored_node = stored_nodes.get(new_facts.instance) or ports.nodes.get(new_facts.instance)
+        if _differs(stored_node, new_facts, policies, elastic, read_started):
+            changed_facts.append((new_facts, stored_node))
+    held_losses = doubtful_losses(ports, policies, stored_nodes, changed_facts, elastic, read_started)
+    written_count = sum(
+        merge(ports, new_facts, wake=True, known=stored_node) is None
+        for new_facts, stored_node in changed_facts
+        if new_facts.instance not in held_losses.instances
     )
-    _remember(ports, stored, reading, doubts)
-    _tick(ports, policies, surveyed=not doubts.clusters)
-    log.info("resync", extra={"clusters": len(policies), "seen": len(reading.instances), "written": written})
-    return Resynced(len(policies), len(reading.instances), written, complete=True, held=doubts.clusters)
+    _store_doubts(ports, stored_nodes, reading, held_losses)
+    _tick_clusters(ports, policies, surveyed=not held_losses.clusters)
+    log.info("resync", extra={"clusters": len(policies), "seen": len(reading.instances), "written": written_count})
+    return Resynced(len(policies), len(reading.instances), written_count, complete=True, held=held_losses.clusters)
 
 
 def facts_of_instance(
     instance: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
 ) -> NodeFacts:
-    """Facts from a describe call that began at `started`. `template`: the cluster whose launch template was used,
-    if known.
+    """The facts about an instance from a describe call that began at the time `started`. `template` is the cluster
+    whose launch template launched the instance, if known.
     """
     cluster = tagged_cluster(instance.tags, [], elastic) or template
     return NodeFacts(
@@ -130,56 +123,72 @@ def facts_of_instance(
 
 
 def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
-    """Facts of a group's member. `hooks` are the group's lifecycle hooks, given after a lost event: the
-    controller then completes the member's lifecycle action by instance id.
+    """The facts about a group's member. `hooks` are the group's lifecycle hooks, which are given only after a lost
+    event. With these hooks, the controller completes the member's lifecycle action by instance id.
     """
-    waiting = {
-        f"{name}@{started:.0f}": Hook(at=started, group=member.group, hook=name, transition=member.waits, token=None)
-        for name, transition in hooks.items()
+    waiting_hooks = {
+        f"{hook_name}@{started:.0f}": Hook(
+            at=started, group=member.group, hook=hook_name, transition=member.waits, token=None
+        )
+        for hook_name, transition in hooks.items()
         if member.waits is not None and transition == member.waits
     }
     return NodeFacts(
         instance=member.instance,
         named=ClusterStatement(at=started, cluster=cluster),
         group_read=GroupRead(started=started, group=member.group, phase=member.phase, protected=member.protected),
-        hooks=waiting,
+        hooks=waiting_hooks,
     )
 
 
-def _read(
+def _read_aws(
     ports: Ports,
     policies: Mapping[str, ClusterPolicy],
     stored: Mapping[str, StoredNode],
     started: float,
     elastic: ElasticTag,
 ) -> ResyncReading:
-    owners = (
+    cluster_by_group = (
         {group: cluster for group, cluster in ports.groups.of_own_stacks(OWNER_TAG).items() if cluster in policies}
         if policies
         else {}
     )
-    owners.update({group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups})
-    members = ports.groups.members(sorted(owners)) if owners else ()
-    hooks = {
+    cluster_by_group.update(
+        {group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups}
+    )
+    members = ports.groups.members(sorted(cluster_by_group)) if cluster_by_group else ()
+    hooks_by_group = {
         group: ports.groups.hooks(group)
         for group in sorted({member.group for member in members if member.waits is not None})
     }
-    keys = [OWNER_TAG, *(elastic.of(cluster) for cluster in policies)]
-    tagged = ports.instances.tagged(keys) if policies else ()
-    of_templates = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
-    launched = {seen.instance: seen for group in of_templates.values() for seen in group}
-    clusters = {launch_template_name(cluster): cluster for cluster in policies}
-    templates = {seen.instance: clusters[name] for name, group in of_templates.items() for seen in group}
-    living = {instance for instance, node in stored.items() if not node.facts.terminated} | {
+    tag_keys = [OWNER_TAG, *(elastic.of(cluster) for cluster in policies)]
+    tagged_instances = ports.instances.tagged(tag_keys) if policies else ()
+    instances_by_template = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
+    launched_instances = {seen.instance: seen for instances in instances_by_template.values() for seen in instances}
+    cluster_by_template = {launch_template_name(cluster): cluster for cluster in policies}
+    cluster_by_instance = {
+        seen.instance: cluster_by_template[template_name]
+        for template_name, instances in instances_by_template.items()
+        for seen in instances
+    }
+    living_ids = {instance for instance, node in stored.items() if not node.facts.terminated} | {
         member.instance for member in members
     }
-    seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
-    missed_instances = living - set(seen_by_now)
-    queried = frozenset(
+    seen_by_id = {**launched_instances, **{seen.instance: seen for seen in tagged_instances}}
+    missed_instances = living_ids - set(seen_by_id)
+    queried_ids = frozenset(
         instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
     )
-    described = ports.instances.by_id(sorted(queried)) if queried else ()
-    return ResyncReading(started, [*seen_by_now.values(), *described], members, hooks, owners, queried, templates)
+    described_instances = ports.instances.by_id(sorted(queried_ids)) if queried_ids else ()
+    return ResyncReading(
+        started,
+        [*seen_by_id.values(), *described_instances],
+        members,
+        hooks_by_group,
+        cluster_by_group,
+        queried_ids,
+        cluster_by_instance,
+    )
 
 
 def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
@@ -189,113 +198,123 @@ def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy]
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
-    """Store which groups the clusters' own stacks created, if that has changed. Code that has only a group's name
-    reads it.
+    """Store which groups the clusters' own stacks created, if that has changed. The stored facts serve code that knows
+    only a group's name.
     """
-    registered = {group for policy in policies.values() for group in policy.groups}
-    of_stacks = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
-    recorded = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
-    for group in sorted(of_stacks.keys() | recorded.keys()):
-        cluster = of_stacks.get(group, "")
-        if recorded.get(group, "") != cluster:
+    registered_groups = {group for policy in policies.values() for group in policy.groups}
+    cluster_by_group = {group: cluster for group, cluster in reading.owners.items() if group not in registered_groups}
+    recorded_by_group = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(cluster_by_group.keys() | recorded_by_group.keys()):
+        cluster = cluster_by_group.get(group, "")
+        if recorded_by_group.get(group, "") != cluster:
             merge_group(
                 ports, GroupFacts(group=group, named=ClusterStatement(at=reading.started, cluster=cluster)), wake=False
             )
 
 
-def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
-    """Store instances that EC2 did not show, and losses that wait for a second reading, without waking the stream."""
-    seen = {instance.instance for instance in reading.instances}
+def _store_doubts(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
+    """Store which instances EC2 did not show and which lost members wait for a second reading. These writes start no
+    run of converge.
+    """
+    seen_ids = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
-        times = unseen_times(node.facts)
-        unseen = doubt = None
-        if instance in reading.queried and instance not in seen:
-            unseen = MissedReads(at=reading.started, times=times + 1)
-            log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
-        elif times and instance in seen:
-            unseen = MissedReads(at=reading.started, times=0)
+        missed_count = unseen_times(node.facts)
+        missed_reads = doubt = None
+        if instance in reading.queried and instance not in seen_ids:
+            missed_reads = MissedReads(at=reading.started, times=missed_count + 1)
+            log.error("EC2 does not show an instance", extra={"instance": instance, "times": missed_count + 1})
+        elif missed_count and instance in seen_ids:
+            missed_reads = MissedReads(at=reading.started, times=0)
         if instance in doubts.notes:
             doubt = Doubt(at=reading.started, lost=doubts.notes[instance])
-        notes = Acks(unseen=unseen, doubt=doubt)
-        if notes != NO_ACKS:
-            merge(ports, NodeFacts(instance=instance, acks=notes), wake=False)
+        noted_acks = Acks(unseen=missed_reads, doubt=doubt)
+        if noted_acks != NO_ACKS:
+            merge(ports, NodeFacts(instance=instance, acks=noted_acks), wake=False)
 
 
-def _news(
+def _read_facts(
     policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], reading: ResyncReading, elastic: ElasticTag
 ) -> list[NodeFacts]:
-    news: dict[str, list[NodeFacts]] = {}
-    started = reading.started
-    for described in reading.instances:
-        news.setdefault(described.instance, []).append(
-            facts_of_instance(described, started, elastic, reading.templates.get(described.instance))
+    facts_by_instance: dict[str, list[NodeFacts]] = {}
+    read_started = reading.started
+    for seen_instance in reading.instances:
+        facts_by_instance.setdefault(seen_instance.instance, []).append(
+            facts_of_instance(seen_instance, read_started, elastic, reading.templates.get(seen_instance.instance))
         )
     for member in reading.members:
         policy = policies[reading.owners[member.group]]
         missed_hooks = (
             reading.hooks.get(member.group, {})
-            if _missed_event(stored.get(member.instance), member, started - policy.settling_seconds)
+            if _missed_event(stored.get(member.instance), member, read_started - policy.settling_seconds)
             else {}
         )
-        news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, missed_hooks))
-    in_groups = {member.instance for member in reading.members}
+        facts_by_instance.setdefault(member.instance, []).append(
+            facts_of_member(member, read_started, policy.cluster, missed_hooks)
+        )
+    member_ids = {member.instance for member in reading.members}
     for instance, node in stored.items():
-        known = node.facts.group_event or node.facts.group_read
+        known_membership = node.facts.group_event or node.facts.group_read
         if (
-            known is not None
-            and known.group in reading.owners
-            and instance not in in_groups
+            known_membership is not None
+            and known_membership.group in reading.owners
+            and instance not in member_ids
             and not node.facts.terminated
         ):
-            news.setdefault(instance, []).append(
-                NodeFacts(instance=instance, group_read=GroupRead(started=started, group=None, phase=None))
+            facts_by_instance.setdefault(instance, []).append(
+                NodeFacts(instance=instance, group_read=GroupRead(started=read_started, group=None, phase=None))
             )
-    return [join_all(parts[0], parts[1:]) for parts in news.values()]
+    return [join_all(instance_facts[0], instance_facts[1:]) for instance_facts in facts_by_instance.values()]
 
 
-def _missed_event(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
-    """Whether the member waits for a lifecycle action without an event and without a recent answer."""
-    hooks = known.facts.hooks if known is not None else {}
-    acks = known.facts.acks if known is not None else NO_ACKS
-    answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
-    return all(answer is not None and answer.result != NO_HEARTBEAT and answer.at < settled for answer in answers)
+def _missed_event(stored_node: StoredNode | None, member: SeenMember, settled_before: float) -> bool:
+    """Whether the member waits for a lifecycle action that no event announced and that was not answered recently."""
+    hooks = stored_node.facts.hooks if stored_node is not None else {}
+    acks = stored_node.facts.acks if stored_node is not None else NO_ACKS
+    hook_answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
+    return all(
+        answer is not None and answer.result != NO_HEARTBEAT and answer.at < settled_before for answer in hook_answers
+    )
 
 
 def _differs(
-    known: StoredNode | None, news: NodeFacts, policies: Mapping[str, ClusterPolicy], elastic: ElasticTag, now: float
+    stored_node: StoredNode | None,
+    news: NodeFacts,
+    policies: Mapping[str, ClusterPolicy],
+    elastic: ElasticTag,
+    now: float,
 ) -> bool:
     """Whether storing this reading would change facts of the node on which decisions depend."""
-    before = known.facts if known is not None else NodeFacts(instance=news.instance)
-    after = before.join(news)
-    cluster = after.named.cluster if after.named is not None else None
+    facts_before = stored_node.facts if stored_node is not None else NodeFacts(instance=news.instance)
+    facts_after = facts_before.join(news)
+    cluster = facts_after.named.cluster if facts_after.named is not None else None
     if cluster is None or cluster not in policies:
         return False
     rules = Rules(policies[cluster], elastic)
-    return before.named is None or _decisive_facts(before, rules, now) != _decisive_facts(after, rules, now)
+    return facts_before.named is None or _decisive_facts(facts_before, rules, now) != _decisive_facts(
+        facts_after, rules, now
+    )
 
 
 @dataclass(frozen=True)
 class _DecisiveFacts:
-    """The facts of a node that decisions depend on. `pending`: the node's lifecycle actions; `unprotected`: the
-    group may end this base node.
-    """
+    """The facts of a node that decisions depend on."""
 
     cluster: str | None
     tags: Mapping[str, str] | None
-    elastic: bool
-    base: bool
+    elastic: bool  # the node is an elastic node
+    base: bool  # the node is a base node
     state: InstanceState | None
     terminated: bool
-    requested: bool
+    requested: bool  # the node has or had the elastic tag, or took part in the job
     group: str | None
     phase: Phase | None
-    mirror: str | None
+    mirror: str | None  # the value of the node's status tag
     preparation: Preparation | None
-    pending: frozenset[tuple[str, str, str]]
-    unprotected: bool
+    pending: frozenset[tuple[str, str, str]]  # open lifecycle actions: group, hook, transition
+    unprotected: bool  # whether the group may end this base node
     launched: bool
-    machine: tuple[str, str] | None
-    closed: bool
+    machine: tuple[str, str] | None  # instance type and market
+    closed: bool  # whether the controller ended it as a base node of a closed cluster
 
 
 def _decisive_facts(facts: NodeFacts, rules: Rules, now: float) -> _DecisiveFacts:
@@ -322,7 +341,7 @@ def _decisive_facts(facts: NodeFacts, rules: Rules, now: float) -> _DecisiveFact
     )
 
 
-def _tick(ports: Ports, policies: Mapping[str, ClusterPolicy], *, surveyed: bool) -> None:
+def _tick_clusters(ports: Ports, policies: Mapping[str, ClusterPolicy], *, surveyed: bool) -> None:
     now = ports.clock()
     for cluster in policies:
         ports.clusters.tick(cluster, now, surveyed=surveyed)

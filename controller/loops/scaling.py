@@ -26,64 +26,70 @@ log = logging.getLogger("dyntrain.scaling")
 def settle_capacity(
     ports: Ports, rules: Rules, decision: Decision, woken_groups: frozenset[str], *, all_groups: bool
 ) -> tuple[SetDesiredCapacity, ...]:
-    """Handle the groups in `woken_groups`, or with `all_groups` all groups of the cluster; returns the sizes set.
+    """Set the sizes of the groups in `woken_groups`, or with `all_groups` of all groups of the cluster. Returns the
+    actions that set a size.
 
-    Groups whose size `decision` has just lowered wait for the next tick. Raises RetryLater. A run that loses a race
-    leaves the group to the winner.
+    Groups whose size `decision` has just lowered wait for the next tick. Raises RetryLater. If another run writes the
+    group's item first, the group is left to that run.
     """
     lowered_groups = {
         action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement
     }
-    done: list[SetDesiredCapacity] = []
+    done_actions: list[SetDesiredCapacity] = []
     for group in rules.groups:
         if group in lowered_groups or (not all_groups and group not in woken_groups):
             continue
-        stored = ports.group_records.get(group)
+        stored_group = ports.group_records.get(group)
         now = ports.clock()
-        if stored is None or not needs_size(stored.facts, rules.policy, now):
+        if stored_group is None or not needs_size(stored_group.facts, rules.policy, now):
             continue
-        size = ports.groups.sizes([group]).get(group)
-        if size is None:
+        group_size = ports.groups.sizes([group]).get(group)
+        if group_size is None:
             continue
-        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered_count(decision, stored.facts))
-        if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > size.desired):
-            done += _apply(ports, rules, stored, plan)
-    return tuple(done)
+        plan = plan_capacity(
+            stored_group.facts, group_size, rules.policy, now, _lowered_count(decision, stored_group.facts)
+        )
+        if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > group_size.desired):
+            done_actions += _apply(ports, rules, stored_group, plan)
+    return tuple(done_actions)
 
 
 def _must_not_grow(decision: Decision) -> bool:
-    """Whether groups must not grow: after the job, and in a closed cluster, a launched instance would be ended
-    at once.
+    """Whether groups must not grow, because the job is over or the cluster is closed, so that a launched instance would
+    be ended at once.
     """
     return decision.job.over or decision.ending is not None
 
 
 def _lowered_count(decision: Decision, group: GroupFacts) -> int:
     """How many members the controller has ended by lowering the group's size, since it last set that size."""
-    since = group.capacity.at if group.capacity is not None else 0.0
-    endings = (node.view.facts.acks.terminate for node in decision.nodes)
+    size_set_at = group.capacity.at if group.capacity is not None else 0.0
+    termination_acks = (node.view.facts.acks.terminate for node in decision.nodes)
     return sum(
-        ending is not None and ending.lowered and ending.group == group.group and ending.at > since
-        for ending in endings
+        termination_ack is not None
+        and termination_ack.lowered
+        and termination_ack.group == group.group
+        and termination_ack.at > size_set_at
+        for termination_ack in termination_acks
     )
 
 
 def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) -> list[SetDesiredCapacity]:
     group, cluster = stored.facts.group, rules.policy.cluster
     try:
-        before = replace(stored, facts=stored.facts.model_copy(update={"capacity": plan.memory}))
-        ports.group_records.put(before, wake=False)
+        planned_group = replace(stored, facts=stored.facts.model_copy(update={"capacity": plan.memory}))
+        ports.group_records.put(planned_group, wake=False)
         if plan.desired is None:
             return []
-        reason = stored.facts.failed.message if stored.facts.failed is not None else ""
-        action = SetDesiredCapacity(group, plan.desired, plan.why, reason)
+        failure_message = stored.facts.failed.message if stored.facts.failed is not None else ""
+        action = SetDesiredCapacity(group, plan.desired, plan.why, failure_message)
         performed = perform(ports, cluster, [action])
         if performed.failures:
             raise RetryLater("; ".join(performed.failures))
         if performed.refused:
             raise GiveUp(performed.refused[0].detail)
-        after = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
-        ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
+        done_facts = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
+        ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return []

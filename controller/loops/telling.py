@@ -1,4 +1,6 @@
-"""Announces the changes of a decision in log and metrics, and makes audit entries and acknowledgements of them."""
+"""Announces the changes of a decision in the log and in metrics, and makes audit-trail entries and acknowledgements for
+the changes.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +16,41 @@ log = logging.getLogger("dyntrain.converge")
 
 
 def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Announce the changes. Returns entries for the audit trail, and by instance the announced status to store."""
+    """Announce the decision's changes. Returns audit-trail entries, and each instance's acknowledgements to store."""
     cluster, now = rules.policy.cluster, ports.clock()
-    trail: list[Entry] = []
-    acks: dict[str, Acks] = {}
+    trail_entries: list[Entry] = []
+    acks_by_instance: dict[str, Acks] = {}
     for change in decision.changes:
-        changed = StatusChanged(
-            instance=change.instance,
-            before=change.before,
-            after=change.standing.line,
-            detail=change.standing.detail,
+        status_change = StatusChanged(
+            instance=change.instance, before=change.before, after=change.standing.line, detail=change.standing.detail
         )
-        joined = {cluster: Effect(at=now)} if change.standing.in_job else {}
-        acks[change.instance] = Acks(status=Announcement(at=now, value=change.standing.line), joined=joined)
-        trail.append(changed)
-        log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **changed.fields()})
+        joined_effects = {cluster: Effect(at=now)} if change.standing.in_job else {}
+        acks_by_instance[change.instance] = Acks(
+            status=Announcement(at=now, value=change.standing.line), joined=joined_effects
+        )
+        trail_entries.append(status_change)
+        log.info(
+            "status", extra={"cluster": cluster, "revision": decision.membership.revision, **status_change.fields()}
+        )
     for alarm in decision.alarms:
         ports.metrics.count(alarm.metric, cluster, len(alarm.instances))
         log.error(
             alarm.metric, extra={"cluster": cluster, "instances": " ".join(alarm.instances), "problem": alarm.sentence}
         )
         for instance in alarm.instances:
-            trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
+            trail_entries.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
             alarm_acks = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance])})
-            acks[instance] = acks.get(instance, NO_ACKS).join(alarm_acks)
-    for entry in decision.metered:
-        trail.append(entry)
-        billing_acks = Acks(billed=Announcement(at=now, value=entry.line))
-        acks[entry.instance] = acks.get(entry.instance, NO_ACKS).join(billing_acks)
+            acks_by_instance[instance] = acks_by_instance.get(instance, NO_ACKS).join(alarm_acks)
+    for billing_entry in decision.metered:
+        trail_entries.append(billing_entry)
+        billing_acks = Acks(billed=Announcement(at=now, value=billing_entry.line))
+        acks_by_instance[billing_entry.instance] = acks_by_instance.get(billing_entry.instance, NO_ACKS).join(
+            billing_acks
+        )
     if (nomination := decision.nomination) is not None:
-        nominated = Nominated(
+        nomination_entry = Nominated(
             coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value
         )
-        trail.append(nominated)
-        log.warning("nomination", extra={"cluster": cluster, **nominated.fields()})
-    return trail, acks
+        trail_entries.append(nomination_entry)
+        log.warning("nomination", extra={"cluster": cluster, **nomination_entry.fields()})
+    return trail_entries, acks_by_instance

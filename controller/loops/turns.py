@@ -1,11 +1,12 @@
-"""The turn: a lock, so that one run at a time announces a cluster's statuses, in tags, log and audit trail.
+"""The turn is a lock, so that only one run at a time announces the statuses of a cluster's nodes in tags, log and audit
+trail.
 
-EC2's tags have no compare-and-set. Of two overlapping runs, the slower run could overwrite a newer status with an older
-one. So a run with statuses to announce first takes the cluster's turn, and then reads the facts again. If the turn is
-taken, a run leaves its instances to the run that has the turn, which handles them before it ends.
+EC2's tags have no compare-and-set. If two runs overlapped, the slower run could overwrite a newer status with an older
+status. So a run with statuses to announce first takes the cluster's turn, and then reads the facts again. If the turn
+is taken, a run leaves its instances to the run that has the turn, which handles them before it ends.
 
-A turn is short. After a run that dies or hangs, the next run takes over with the instances left to that run. No tag is
-written after a turn's end.
+A turn lasts only a short time. After a run dies or hangs, the next run also handles the instances that were left to the
+dead run. No tag is written after a turn's end.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import replace
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.loops.ports import Ports
 
-TURN_SECONDS = 30.0
-LANDING_SECONDS = 5.0  # a request takes effect within this time, or never
-ATTEMPTS = 8
+TURN_SECONDS = 30.0  # limit of a turn
+REQUEST_EFFECT_SECONDS = 5.0  # a request takes effect within this time, or never
+ATTEMPTS = 8  # of a conditional write
 
 
 class Turn:
-    """One run's turn. `left`: instances that other runs left to the next turn, which this run took."""
+    """One run's turn. `left` contains the instances that other runs left to this turn before it began."""
 
     def __init__(self, ports: Ports, cluster: str) -> None:
         self._ports, self._cluster = ports, cluster
@@ -34,49 +35,51 @@ class Turn:
     def is_taken(self) -> bool:
         return self._number is not None
 
-    def take(self, news: Iterable[str], *, wanted: bool) -> bool:
-        """Take the turn, if it is `wanted` and free; returns whether this run has it. If another run has the turn, the
-        instances in `news` are left to that run, which may have read an older state. Raises RetryLater.
+    def take(self, instance_ids: Iterable[str], *, wanted: bool) -> bool:
+        """Take the turn if it is `wanted` and free, and return whether this run has the turn. If another run has the
+        turn, the instances `instance_ids` are left to that run, which may have read an older state. Raises RetryLater.
         """
         for _ in range(ATTEMPTS):
-            stored, now = self._ports.clusters.turn(self._cluster), self._ports.clock()
-            free, new_turn = stored.until <= now, stored
-            if not free:
-                new_turn = replace(stored, left=stored.left | frozenset(news))
+            stored_turn, now = self._ports.clusters.turn(self._cluster), self._ports.clock()
+            is_free, new_turn = stored_turn.until <= now, stored_turn
+            if not is_free:
+                new_turn = replace(stored_turn, left=stored_turn.left | frozenset(instance_ids))
             elif wanted:
-                new_turn = replace(stored, number=stored.number + 1, until=now + TURN_SECONDS, left=frozenset())
+                new_turn = replace(
+                    stored_turn, number=stored_turn.number + 1, until=now + TURN_SECONDS, left=frozenset()
+                )
             try:
-                if new_turn != stored:
+                if new_turn != stored_turn:
                     self._ports.clusters.put_turn(self._cluster, new_turn)
             except Conflict:
                 continue
-            if free and wanted:
-                self._number, self._until, self.left = new_turn.number, new_turn.until, stored.left
+            if is_free and wanted:
+                self._number, self._until, self.left = new_turn.number, new_turn.until, stored_turn.left
             return self.is_taken
         raise self._busy_error()
 
     @property
     def until(self) -> float:
-        """The deadline after which nothing may be sent."""
-        return self._until - LANDING_SECONDS
+        """The deadline after which this run may send no status tags."""
+        return self._until - REQUEST_EFFECT_SECONDS
 
     def end(self, *, done: bool) -> frozenset[str]:
-        """End the turn. If this run is `done`, returns the instances that other runs left to this run. Otherwise
-        all instances left to it wait for the next turn. Raises RetryLater.
+        """End the turn. If this run is `done`, returns the instances that other runs left to this run. If this run is
+        not done, these instances wait for the next turn. Raises RetryLater.
         """
         if not self.is_taken:
             return frozenset()
         for _ in range(ATTEMPTS):
-            stored = self._ports.clusters.turn(self._cluster)
-            if stored.number != self._number:
+            stored_turn = self._ports.clusters.turn(self._cluster)
+            if stored_turn.number != self._number:
                 return frozenset()
-            left = frozenset[str]() if done else stored.left | self.left
+            left_instances = frozenset[str]() if done else stored_turn.left | self.left
             try:
-                self._ports.clusters.put_turn(self._cluster, replace(stored, until=0.0, left=left))
+                self._ports.clusters.put_turn(self._cluster, replace(stored_turn, until=0.0, left=left_instances))
             except Conflict:
                 continue
             self._number = None
-            return stored.left if done else frozenset()
+            return stored_turn.left if done else frozenset()
         raise self._busy_error()
 
     def _busy_error(self) -> RetryLater:

@@ -1,1 +1,1 @@
-"""The loop that gives idle reserved instances to clusters: read, decide, act."""
+"""The loop that gives idle reserved instances to clusters. Each run reads AWS and the table, decides, and acts."""

@@ -1,5 +1,5 @@
-"""Apply a pool's decision to AWS: set the desired capacity, or start and tag, untag and stop instances. Nothing is
-terminated.
+"""Apply a pool's decision to AWS. The actions set the desired capacity of a group, or start and tag, untag and stop
+instances. Nothing is terminated.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ log = logging.getLogger("dyntrain.pools")
 
 @dataclass(frozen=True)
 class ActionResults:
-    """Results of the actions on a cluster's pool. `failures` are worth a retry. Actions that AWS refused are in the log
-    and the audit trail, and are tried again at the next run.
+    """The results of the actions on a cluster's pool. Actions that AWS refused are recorded in the log and the audit
+    trail, and the next run tries them again.
     """
 
     cluster: str
-    changed: bool
-    failures: tuple[str, ...]
+    changed: bool  # whether any action took effect
+    failures: tuple[str, ...]  # messages of failures that are worth a retry
 
 
-def act(
+def apply_decision(
     pool_ports: PoolPorts,
     policy: ClusterPolicy,
     decision: PoolDecision,
     instance_plan: InstancePlan | None,
     elastic: ElasticTag,
 ) -> ActionResults:
-    """Apply the decision. Never raises for errors of AWS or the table."""
+    """Apply the decision. This function never raises an error of AWS or of the table."""
     ports, cluster = pool_ports.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
-    trail = [*performed.trail, *performed.refused]
-    if trail:
+    trail_entries = [*performed.trail, *performed.refused]
+    if trail_entries:
         try:
-            ports.clusters.record(cluster, ports.clock(), trail)
+            ports.clusters.record(cluster, ports.clock(), trail_entries)
         except ControllerError as error:
             log.error("the pool's actions were not recorded", extra={"cluster": cluster, "problem": str(error)})
     return ActionResults(
@@ -62,17 +62,17 @@ def act(
 def _actions(
     policy: ClusterPolicy, decision: PoolDecision, instance_plan: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
-    """Actions in order: untag before stopping, start before tagging. A stopped machine with the tag would look
-    broken.
+    """The actions of the decision, in order. Machines are untagged before they are stopped and started before they are
+    tagged, because a stopped machine with the tag would look broken.
     """
     actions: list[Action] = []
     group = group_of(policy)
     if group is not None and decision.acts:
         actions.append(SetDesiredCapacity(group, decision.target, f"POOL_{decision.reason}"))
     if instance_plan is not None:
-        key = elastic.of(policy.cluster)
-        actions += [UntagElastic(instance_plan.untag, key)] if instance_plan.untag else []
+        elastic_tag_key = elastic.of(policy.cluster)
+        actions += [UntagElastic(instance_plan.untag, elastic_tag_key)] if instance_plan.untag else []
         actions += [StopInstances(instance_plan.stop)] if instance_plan.stop else []
         actions += [StartInstances(instance_plan.start)] if instance_plan.start else []
-        actions += [TagElastic(instance_plan.tag, key)] if instance_plan.tag else []
+        actions += [TagElastic(instance_plan.tag, elastic_tag_key)] if instance_plan.tag else []
     return actions

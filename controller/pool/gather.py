@@ -1,7 +1,8 @@
 """Read the inputs of the reserved pool's decision: reservations, all instances of the account, and the groups and
 listed instances of every pool.
 
-If a read fails or contradicts another read, the reading contains a problem. Nothing is decided on such a reading.
+If a read fails or contradicts another read, the reading contains a problem. Nothing is decided on a reading with a
+problem.
 """
 
 from __future__ import annotations
@@ -42,27 +43,23 @@ POLICY_TIMING_FIELDS = ("reading_seconds", "lease_seconds", "priority", "dry_run
 
 @dataclass(frozen=True)
 class PoolReading:
-    """The data that one run read. `holders` maps an instance to the cluster whose pool holds it. `sizes` is by cluster.
+    """The data that one run of the pool's loop read."""
 
-    `retrying` are clusters whose group is recovering from failed launches. `lost_instances` maps a cluster to an
-    instance that its pool holds and EC2 does not show. `closed_reasons` says why a cluster cannot use any instance.
-    """
-
-    at: float
-    reserved: Sequence[Reserved] = ()
-    capacity: Sequence[Capacity] = ()
-    machines: Sequence[SeenMachine] = ()
-    holders: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, GroupSize] = field(default_factory=dict)
-    listed: Mapping[str, Sequence[ListedInstance]] = field(default_factory=dict)
-    retrying: frozenset[str] = frozenset()
-    lost_instances: Mapping[str, str] = field(default_factory=dict)
-    closed_reasons: Mapping[str, str] = field(default_factory=dict)
-    problem: str = ""
+    at: float  # the time before the first read
+    reserved: Sequence[Reserved] = ()  # Reserved Instances
+    capacity: Sequence[Capacity] = ()  # capacity reservations
+    machines: Sequence[SeenMachine] = ()  # all instances of the account
+    holders: Mapping[str, str] = field(default_factory=dict)  # by instance: the cluster whose pool holds it
+    sizes: Mapping[str, GroupSize] = field(default_factory=dict)  # of the pool's group, by cluster
+    listed: Mapping[str, Sequence[ListedInstance]] = field(default_factory=dict)  # by cluster: instances of its pool
+    retrying: frozenset[str] = frozenset()  # clusters whose group is recovering from failed launches
+    lost_instances: Mapping[str, str] = field(default_factory=dict)  # by cluster: a held instance not shown by EC2
+    closed_reasons: Mapping[str, str] = field(default_factory=dict)  # by cluster: why it cannot use any instance
+    problem: str = ""  # the reason why nothing may be decided on this reading
 
 
 def group_of(policy: ClusterPolicy) -> str | None:
-    """The group whose capacity the pool sets; None when the cluster has none or several groups."""
+    """The Auto Scaling group whose capacity the pool sets, or None if the cluster has no group or several groups."""
     assert policy.pool is not None
     if policy.pool.instances:
         return None
@@ -76,9 +73,9 @@ def read_pools(
     stored: StoredLedger,
     elastic: ElasticTag,
 ) -> PoolReading:
-    """Read all inputs. Never raises for a failed read; the reading then contains the problem."""
-    at = pool_ports.ports.clock()
-    groups = {
+    """Read all inputs of the pools' decision. A failed read raises no error, but becomes the reading's `problem`."""
+    read_started = pool_ports.ports.clock()
+    cluster_by_group = {
         group: cluster
         for cluster, policy in sorted(policies.items(), reverse=True)
         if (group := group_of(policy)) is not None
@@ -89,41 +86,59 @@ def read_pools(
             pool_ports.reservations.capacity(),
             pool_ports.reservations.machines(),
         )
-        members = pool_ports.ports.groups.members(sorted(groups)) if groups else ()
-        sizes = pool_ports.ports.groups.sizes(sorted(groups)) if groups else {}
-        retrying = frozenset(
-            cluster for group, cluster in groups.items() if _handles_failed_launches(pool_ports.ports, group)
+        members = pool_ports.ports.groups.members(sorted(cluster_by_group)) if cluster_by_group else ()
+        sizes = pool_ports.ports.groups.sizes(sorted(cluster_by_group)) if cluster_by_group else {}
+        retrying_clusters = frozenset(
+            cluster for group, cluster in cluster_by_group.items() if _handles_failed_launches(pool_ports.ports, group)
         )
-        by_id = {machine.instance: machine for machine in machines}
-        decisions = {name: _cluster_decision(pool_ports.ports, policy, elastic) for name, policy in policies.items()}
-        listed = {
-            name: _listed_instances(policy, by_id, stored.claims.get(name), elastic, decisions[name])
-            for name, policy in policies.items()
+        machines_by_id = {machine.instance: machine for machine in machines}
+        decisions = {
+            cluster: _cluster_decision(pool_ports.ports, policy, elastic) for cluster, policy in policies.items()
+        }
+        listed_by_cluster = {
+            cluster: _listed_instances(policy, machines_by_id, stored.claims.get(cluster), elastic, decisions[cluster])
+            for cluster, policy in policies.items()
             if policy.pool is not None
-            and (policy.pool.instances or (name in stored.claims and stored.claims[name].held))
+            and (policy.pool.instances or (cluster in stored.claims and stored.claims[cluster].held))
         }
         lost_instances = {
-            name: lost
-            for name in listed
-            if (lost := _lost_instance(pool_ports.ports, stored.claims.get(name), by_id)) is not None
+            cluster: lost_instance
+            for cluster in listed_by_cluster
+            if (lost_instance := _lost_instance(pool_ports.ports, stored.claims.get(cluster), machines_by_id))
+            is not None
         }
     except ControllerError as error:
-        return PoolReading(at, problem=" ".join(str(error).split()))
-    missing = [member.instance for member in members if member.phase == "in_service" and member.instance not in by_id]
-    if missing:
-        return PoolReading(at, problem=f"EC2 does not show {missing[0]}, which is in service in its group")
-    holders = {member.instance: groups[member.group] for member in members}
-    holders.update({instance: name for name, claim in stored.claims.items() for instance in claim.held})
-    by_cluster = {groups[group]: size for group, size in sizes.items()}
-    closed_reasons = {name: why for name, decision in decisions.items() if (why := _closed_reason(decision))}
+        return PoolReading(read_started, problem=" ".join(str(error).split()))
+    missing_ids = [
+        member.instance for member in members if member.phase == "in_service" and member.instance not in machines_by_id
+    ]
+    if missing_ids:
+        return PoolReading(
+            read_started, problem=f"EC2 does not show {missing_ids[0]}, which is in service in its group"
+        )
+    holders = {member.instance: cluster_by_group[member.group] for member in members}
+    holders.update({instance: cluster for cluster, claim in stored.claims.items() for instance in claim.held})
+    size_by_cluster = {cluster_by_group[group]: size for group, size in sizes.items()}
+    closed_reasons = {
+        cluster: closed_reason for cluster, decision in decisions.items() if (closed_reason := _closed_reason(decision))
+    }
     return PoolReading(
-        at, reserved, capacity, machines, holders, by_cluster, listed, retrying, lost_instances, closed_reasons
+        read_started,
+        reserved,
+        capacity,
+        machines,
+        holders,
+        size_by_cluster,
+        listed_by_cluster,
+        retrying_clusters,
+        lost_instances,
+        closed_reasons,
     )
 
 
 def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
-    """The inputs of the plan, in which all instances of the same kind are one line. Pure."""
-    counted = Counter(
+    """The inputs of the pools' plan, in which all instances of the same kind are one counted line. Pure."""
+    usage_counts = Counter(
         Usage(
             instance_type=machine.instance_type,
             zone=machine.zone,
@@ -137,7 +152,7 @@ def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], store
         for machine in reading.machines
         if machine.state != "terminated"
     )
-    usage = [line.model_copy(update={"count": count}) for line, count in counted.items()]
+    usage_lines = [usage_line.model_copy(update={"count": count}) for usage_line, count in usage_counts.items()]
     return Inputs(
         at=reading.at,
         end_margin_seconds=max(
@@ -145,55 +160,73 @@ def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], store
         ),
         reserved=tuple(reading.reserved),
         capacity=tuple(reading.capacity),
-        usage=tuple(sorted(usage, key=lambda line: line.model_dump_json())),
-        pools=tuple(_pool(name, policy, reading, stored.claims.get(name)) for name, policy in sorted(policies.items())),
+        usage=tuple(sorted(usage_lines, key=lambda usage_line: usage_line.model_dump_json())),
+        pools=tuple(
+            _pool_inputs(cluster, policy, reading, stored.claims.get(cluster))
+            for cluster, policy in sorted(policies.items())
+        ),
         claims=dict(stored.claims),
         problem=reading.problem,
     )
 
 
-def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Claim | None) -> Pool:
+def _pool_inputs(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Claim | None) -> Pool:
     assert policy.pool is not None
-    fields = {name: getattr(policy.pool, name) for name in (*POLICY_FIELDS, *POLICY_TIMING_FIELDS)} | {
+    pool_fields = {
+        field_name: getattr(policy.pool, field_name) for field_name in (*POLICY_FIELDS, *POLICY_TIMING_FIELDS)
+    } | {
         "platform": platform_of(policy.pool.platform),
         "opens": opening.text if (opening := next_opening(policy.leave_windows, reading.at)) is not None else "",
-        "closed": (closed := reading.closed_reasons.get(cluster, "")),
+        "closed": (closed_reason := reading.closed_reasons.get(cluster, "")),
     }
     if cluster in reading.lost_instances:
         return Pool(
             cluster=cluster,
             current=kept_count(claim),
             frozen=f"EC2 does not show {reading.lost_instances[cluster]}, which the pool holds",
-            **fields,
+            **pool_fields,
         )
     if policy.pool.instances:
-        most = largest_size(reading.listed.get(cluster, ()), claim)
-        return Pool(cluster=cluster, current=kept_count(claim), most=max(most, kept_count(claim)), **fields)
-    group = group_of(policy)
-    size = reading.sizes.get(cluster)
-    if group is None:
-        return Pool(cluster=cluster, frozen="pool.group: name one of the cluster's groups, or list instances", **fields)
-    if size is None:
+        largest_count = largest_size(reading.listed.get(cluster, ()), claim)
         return Pool(
-            cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **fields
+            cluster=cluster, current=kept_count(claim), most=max(largest_count, kept_count(claim)), **pool_fields
         )
-    growable = cluster not in reading.retrying
+    group = group_of(policy)
+    group_size = reading.sizes.get(cluster)
+    if group is None:
+        return Pool(
+            cluster=cluster, frozen="pool.group: name one of the cluster's groups, or list instances", **pool_fields
+        )
+    if group_size is None:
+        return Pool(
+            cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **pool_fields
+        )
+    may_grow = cluster not in reading.retrying
     # In a closed cluster, terminating a member also lowers the group's size. So the pool must not change the size.
-    least = size.desired if closed else size.minimum
-    return Pool(cluster=cluster, current=size.desired, least=least, most=size.maximum, growable=growable, **fields)
+    smallest_size = group_size.desired if closed_reason else group_size.minimum
+    return Pool(
+        cluster=cluster,
+        current=group_size.desired,
+        least=smallest_size,
+        most=group_size.maximum,
+        growable=may_grow,
+        **pool_fields,
+    )
 
 
 def _handles_failed_launches(ports: Ports, group: str) -> bool:
-    """Whether the controller is handling failed launches of the group. Raising the capacity would undo the controller's
-    response.
+    """Whether the controller is handling failed launches of the group. Meanwhile the pool must not raise the group's
+    capacity, because this would undo the controller's response.
     """
-    stored = ports.group_records.get(group)
-    response = stored.facts.capacity if stored is not None else None
-    return response is not None and (not response.done or response.wanted > response.desired)
+    stored_group = ports.group_records.get(group)
+    capacity_response = stored_group.facts.capacity if stored_group is not None else None
+    return capacity_response is not None and (
+        not capacity_response.done or capacity_response.wanted > capacity_response.desired
+    )
 
 
 def _closed_reason(decision: Decision) -> str:
-    """Why the cluster cannot use any instance; "" when it can."""
+    """The reason why the cluster cannot use any instance, or "" if it can use instances."""
     if decision.ending is not None:
         return decision.ending.reason.sentence
     return Reason.JOB_OVER.sentence if decision.job.over else ""
@@ -201,67 +234,82 @@ def _closed_reason(decision: Decision) -> str:
 
 def _listed_instances(
     policy: ClusterPolicy,
-    by_id: Mapping[str, SeenMachine],
+    machines_by_id: Mapping[str, SeenMachine],
     claim: Claim | None,
     elastic: ElasticTag,
     decision: Decision,
 ) -> tuple[ListedInstance, ...]:
-    """The policy's instances, then held instances that are no longer listed and will be released."""
+    """The instances that the policy lists, and held instances that it no longer lists and that will be released."""
     assert policy.pool is not None
-    key = elastic.of(policy.cluster)
-    held = claim.held if claim is not None else ()
-    releasing = claim.releasing if claim is not None else ()
-    names = dict.fromkeys((*policy.pool.instances, *held))
-    released_names = [name for name in names if name in releasing]
-    left_names = _left_job(released_names, decision)
-    listed = []
-    for name in names:
-        machine = by_id.get(name)
+    elastic_tag_key = elastic.of(policy.cluster)
+    held_ids = claim.held if claim is not None else ()
+    releasing_ids = claim.releasing if claim is not None else ()
+    instance_ids = dict.fromkeys((*policy.pool.instances, *held_ids))
+    released_ids = [instance for instance in instance_ids if instance in releasing_ids]
+    left_ids = _instances_outside_job(released_ids, decision)
+    listed_instances = []
+    for instance in instance_ids:
+        machine = machines_by_id.get(instance)
         if machine is not None:
-            allowed = name in policy.pool.instances and _is_allowed(machine, policy.cluster, policy.pool)
-            listed.append(ListedInstance(name, machine.state, key in machine.tags, allowed, name in left_names))
-    return tuple(listed)
+            is_allowed = instance in policy.pool.instances and _is_allowed(machine, policy.cluster, policy.pool)
+            listed_instances.append(
+                ListedInstance(
+                    instance, machine.state, elastic_tag_key in machine.tags, is_allowed, instance in left_ids
+                )
+            )
+    return tuple(listed_instances)
 
 
-def _lost_instance(ports: Ports, claim: Claim | None, by_id: Mapping[str, SeenMachine]) -> str | None:
-    """An instance that the pool holds but EC2 does not show; None when there is none. Instances that are known to be
-    terminated, or that EC2 has not shown for long, do not count.
+def _lost_instance(ports: Ports, claim: Claim | None, machines_by_id: Mapping[str, SeenMachine]) -> str | None:
+    """An instance that the pool holds but EC2 does not show, or None if there is no such instance. Instances that are
+    known to be terminated, or that EC2 has not shown for long, do not count.
     """
-    for name in claim.held if claim is not None else ():
-        if name not in by_id:
-            stored = ports.nodes.get(name)
-            if stored is None or not (stored.facts.terminated or unseen_times(stored.facts) >= MAX_UNSEEN_CALLS):
-                return name
+    for instance in claim.held if claim is not None else ():
+        if instance not in machines_by_id:
+            stored_node = ports.nodes.get(instance)
+            if stored_node is None or not (
+                stored_node.facts.terminated or unseen_times(stored_node.facts) >= MAX_UNSEEN_CALLS
+            ):
+                return instance
     return None
 
 
 def _is_allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
-    actual = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
-    expected = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
+    actual_properties = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
+    expected_properties = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
     # an instance with the ownership tag would be terminated when it leaves
-    tagged_for_cluster = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
-    return tagged_for_cluster and actual == expected and pool.zone in (None, machine.zone)
+    is_tagged_for_cluster = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
+    return is_tagged_for_cluster and actual_properties == expected_properties and pool.zone in (None, machine.zone)
 
 
 def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
-    """The cluster's state and target, as the controller itself derives them from the facts."""
+    """The decision that contains the cluster's state and target. The decision is derived from the facts in the same way
+    as in the controller's own loop.
+    """
     cluster = policy.cluster
-    stored = ports.clusters.get(cluster)
-    facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    stored_membership = ports.clusters.get(cluster)
+    node_facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
     return decide(
-        facts, stored.membership, ports.jobs.get(cluster)[0], Rules(policy, elastic), ports.clock(), stored.published
+        node_facts,
+        stored_membership.membership,
+        ports.jobs.get(cluster)[0],
+        Rules(policy, elastic),
+        ports.clock(),
+        stored_membership.published,
     )
 
 
-def _left_job(released_names: Sequence[str], decision: Decision) -> frozenset[str]:
-    """The instances that are neither in the job nor in the target, once the controller knows that they were
-    untagged.
+def _instances_outside_job(released_ids: Sequence[str], decision: Decision) -> frozenset[str]:
+    """The released instances that are neither in the job nor in the target, once the controller knows that these
+    instances were untagged.
     """
-    nodes = {node.view.instance: node for node in decision.nodes}
-    unknown = {name for name in released_names if name not in nodes}
-    removed = {
-        name
-        for name in released_names
-        if name in nodes and not nodes[name].view.elastic and nodes[name].standing.status in ("REMOVED", "GONE")
+    nodes_by_id = {node.view.instance: node for node in decision.nodes}
+    unknown_ids = {instance for instance in released_ids if instance not in nodes_by_id}
+    removed_ids = {
+        instance
+        for instance in released_ids
+        if instance in nodes_by_id
+        and not nodes_by_id[instance].view.elastic
+        and nodes_by_id[instance].standing.status in ("REMOVED", "GONE")
     }
-    return frozenset(unknown | removed) - set(decision.membership.members)
+    return frozenset(unknown_ids | removed_ids) - set(decision.membership.members)

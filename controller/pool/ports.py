@@ -1,5 +1,5 @@
-"""Ports of the reserved pool in addition to `loops.ports`: reservations, all instances of the account, and the ledger
-of claims.
+"""Ports of the pool of reserved capacity, in addition to `loops.ports`. These ports cover reservations, all instances
+of the account, and the ledger of claims.
 
 A port is an interface through which the controller uses one AWS service.
 """
@@ -32,34 +32,34 @@ class SeenMachine:
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """The claims of all clusters in one item, so that two clusters cannot claim the same reservation. `at` is the time
-    of the last write.
-    """
+    """The claims of all clusters in one table item, so that two clusters cannot claim the same reservation."""
 
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    at: float = 0.0
-    version: int = 0
+    claims: Mapping[str, Claim] = field(default_factory=dict)  # by cluster
+    at: float = 0.0  # the time of the last write
+    version: int = 0  # of the table's item
 
 
 class Reservations(Protocol):
-    """The reservations and machines of the account. As for all ports, a read either is complete or raises."""
+    """The reservations and machines of the account. As with all ports, a read either returns a complete result or
+    raises an error.
+    """
 
     def reserved(self) -> Sequence[Reserved]: ...
 
     def capacity(self) -> Sequence[Capacity]: ...
 
     def machines(self) -> Sequence[SeenMachine]:
-        """All instances, including recently terminated ones. So EC2 does not show a missing instance, which may still
-        run.
+        """All instances, including recently terminated instances. If an instance is missing here, EC2 does not show it,
+        although it may still run.
         """
 
 
 class Ledger(Protocol):
     def get(self) -> StoredLedger:
-        """Read the ledger consistently. A missing ledger is returned empty, with version 0."""
+        """Read the ledger with a strongly consistent read. Without one, returns an empty ledger of version 0."""
 
     def put(self, stored: StoredLedger) -> None:
-        """Write the ledger over `stored.version`. Raises Conflict."""
+        """Replace the ledger of version `stored.version`. Raises Conflict when the ledger has a different version."""
 
 
 @dataclass(frozen=True)

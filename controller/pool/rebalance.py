@@ -22,62 +22,62 @@ from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.instances import InstancePlan, plan_instances
 from dyntrain.controller.core.pool.plan import Plan, PoolDecision, plan_pools
 from dyntrain.controller.loops.registry import Registry
-from dyntrain.controller.pool.act import ActionResults, act
+from dyntrain.controller.pool.act import ActionResults, apply_decision
 from dyntrain.controller.pool.gather import PoolReading, inputs_of, read_pools
 from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
 log = logging.getLogger("dyntrain.rebalance")
 
-PAUSE_SECONDS = 10.0  # at least, between two runs that events started; scheduled runs need no pause
+MIN_PAUSE_SECONDS = 10.0  # between two runs that events started; scheduled runs need no pause
 
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped` says why nothing was
-    read.
-    """
+    """The result of a run of this loop. If a read failed, `complete` is False, and nothing was changed."""
 
-    pools: int
-    changed: tuple[str, ...] = ()
-    complete: bool = True
-    skipped: str = ""
+    pools: int  # number of pools
+    changed: tuple[str, ...] = ()  # clusters whose pool an action changed
+    complete: bool = True  # whether all reads succeeded
+    skipped: str = ""  # the reason why the run stopped early
 
 
 def rebalance(
     pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
 ) -> RebalanceResult:
-    """Decide and act once. `prompted`: an event started this run, and there may be very many events. Raises RetryLater
-    when an action failed; repeating the run is safe.
+    """Decide on all pools and act once. `prompted` says that an event started this run, and there may be very many
+    events. Raises RetryLater when an action failed. The run can safely be repeated.
     """
     policies = pool_policies(registry)
     if not policies:
         return RebalanceResult(0, skipped="no cluster has a pool")
-    stored = pool_ports.ledger.get()
+    stored_ledger = pool_ports.ledger.get()
     if prompted:
         # The run is registered before any read, so that of a burst of events only one run reads, even if reads fail.
         now = pool_ports.ports.clock()
-        if now - stored.at < PAUSE_SECONDS:
+        if now - stored_ledger.at < MIN_PAUSE_SECONDS:
             return RebalanceResult(len(policies), skipped="another run was a moment ago")
         try:
-            pool_ports.ledger.put(replace(stored, at=now))
+            pool_ports.ledger.put(replace(stored_ledger, at=now))
         except Conflict:
             return RebalanceResult(len(policies), skipped="another run is in progress")
-        stored = replace(stored, at=now, version=stored.version + 1)
-    reading = read_pools(pool_ports, registry, policies, stored, elastic)
-    inputs = inputs_of(reading, policies, stored)
+        stored_ledger = replace(stored_ledger, at=now, version=stored_ledger.version + 1)
+    pool_reading = read_pools(pool_ports, registry, policies, stored_ledger, elastic)
+    inputs = inputs_of(pool_reading, policies, stored_ledger)
     plan = plan_pools(inputs)
     if inputs.problem:
-        _record(pool_ports, plan, inputs)
+        _record_decisions(pool_ports, plan, inputs)
         log.error("a read failed: the pools stay as they are", extra={"problem": inputs.problem})
         return RebalanceResult(len(policies), complete=False)
-    listed = _instance_plans(plan, reading)
+    instance_plans = _instance_plans(plan, pool_reading)
     try:
-        pool_ports.ledger.put(_updated_ledger(plan, listed, stored, inputs.at))
+        pool_ports.ledger.put(_updated_ledger(plan, instance_plans, stored_ledger, inputs.at))
     except Conflict:
         return RebalanceResult(len(policies), skipped="another run has decided meanwhile")
-    _record(pool_ports, plan, inputs)
+    _record_decisions(pool_ports, plan, inputs)
     results = [
-        act(pool_ports, policies[decision.pool.cluster], decision, listed.get(decision.pool.cluster), elastic)
+        apply_decision(
+            pool_ports, policies[decision.pool.cluster], decision, instance_plans.get(decision.pool.cluster), elastic
+        )
         for decision in plan.decisions
         if not decision.pool.dry_run
     ]
@@ -97,31 +97,31 @@ def _instance_plans(plan: Plan, reading: PoolReading) -> dict[str, InstancePlan]
     }
 
 
-def _updated_ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger, at: float) -> StoredLedger:
-    claims = dict(plan.claims)
-    for cluster, instance_plan in listed.items():
-        claims[cluster] = claims[cluster].model_copy(
+def _updated_ledger(
+    plan: Plan, instance_plans: Mapping[str, InstancePlan], stored_ledger: StoredLedger, written_at: float
+) -> StoredLedger:
+    claims_by_cluster = dict(plan.claims)
+    for cluster, instance_plan in instance_plans.items():
+        claims_by_cluster[cluster] = claims_by_cluster[cluster].model_copy(
             update={"held": instance_plan.held, "releasing": instance_plan.releasing}
         )
-    return replace(stored, claims=claims, at=at)
+    return replace(stored_ledger, claims=claims_by_cluster, at=written_at)
 
 
-def _record(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """Record the decisions with their inputs. `dyntrain pool plan --from-file` repeats a decision from recorded
-    inputs.
-    """
-    text = inputs.model_dump_json(exclude_defaults=True)
+def _record_decisions(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
+    """Record the pools' decisions with their inputs, from which `dyntrain pool plan --from-file` repeats a decision."""
+    inputs_json = inputs.model_dump_json(exclude_defaults=True)
     for decision in plan.decisions:
-        entry = _trail_entry(decision, text)
+        trail_entry = _trail_entry(decision, inputs_json)
         try:
-            pool_ports.ports.clusters.record(decision.pool.cluster, inputs.at, [entry])
+            pool_ports.ports.clusters.record(decision.pool.cluster, inputs.at, [trail_entry])
         except (
             ControllerError
         ) as error:  # a failed record must not stop the return of capacity, and the log contains the decision, too
             log.error(
                 "the pool's decision was not recorded", extra={"cluster": decision.pool.cluster, "problem": str(error)}
             )
-        log.info("rebalance", extra={"cluster": decision.pool.cluster, **_without_inputs(entry)})
+        log.info("rebalance", extra={"cluster": decision.pool.cluster, **_without_inputs(trail_entry)})
 
 
 def _trail_entry(decision: PoolDecision, inputs: str) -> PoolDecided:

@@ -116,7 +116,7 @@ def test_membership_and_job_survive_the_table_with_compare_and_set(store: Client
     assert clusters.get("demo") == replace(empty, membership=full, published=2, version=1)
     with pytest.raises(Conflict):
         clusters.put("demo", empty)
-    pk, _, sk = clusters.pointer("demo").partition("/")
+    pk, _, sk = clusters.members_item_key("demo").partition("/")
     item = store.dynamodb().get_item(TableName=table, Key={"pk": {"S": pk}, "sk": {"S": sk}})["Item"]
     assert item["members"] == {"L": [{"S": node(1).instance}]}
     report = JobReport(
@@ -279,13 +279,15 @@ def test_a_stale_lifecycle_token_counts_as_done_and_any_other_refusal_does_not(c
             stub.add_client_error(
                 operation, "ValidationError", "No active Lifecycle Action found with token t-1", http_status_code=400
             )
-        assert groups.complete("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model", "CONTINUE") is False
+        assert (
+            groups.complete_action("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model", "CONTINUE") is False
+        )
         assert groups.heartbeat("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model") is False
         stub.add_client_error(
             "complete_lifecycle_action", "ValidationError", "Group name not found", http_status_code=400
         )
         with pytest.raises(Refused, match="hook h of i-00000001 in g"):
-            groups.complete("i-00000001", "g", "h", None, "CONTINUE")
+            groups.complete_action("i-00000001", "g", "h", None, "CONTINUE")
 
 
 def test_an_instance_that_its_group_does_not_know_was_not_ended_by_it(clients: Clients) -> None:

@@ -244,7 +244,7 @@ class Job:
             Machine("i-1", 1, "running", token, launched=START + 5 * HOUR + 36),
         ]
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]:
         if attempt not in self.written:
             raise Refused("AccessDenied", "s3:ListBucket")
         return self.written[attempt]

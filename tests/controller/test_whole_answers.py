@@ -136,7 +136,7 @@ READS = {
         lambda c: TableGroups(c, "t").of_cluster("demo"),
     ),
     "jobs that are looked at": Read(
-        "Query", job_item, lambda c: (stored.record.name for stored in TableJobRecords(c, "t").live())
+        "Query", job_item, lambda c: (stored.record.name for stored in TableJobRecords(c, "t").live_jobs())
     ),
     "all jobs": Read("Scan", job_item, lambda c: (stored.record.name for stored in TableJobRecords(c, "t").all())),
     "the audit trail": Read(
@@ -163,7 +163,7 @@ READS = {
     "what a job's attempt left": Read(
         "ListObjectsV2",
         lambda name: {"Key": name, "LastModified": datetime(2026, 1, 1, tzinfo=UTC)},
-        lambda c: AwsLauncher(c).signs(job("demo"), 1),
+        lambda c: AwsLauncher(c).write_times(job("demo"), 1),
     ),
 }
 

@@ -14,7 +14,7 @@ from dashboard_bed import TOKEN, Bed
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
-from dyntrain.controller.dashboard.changing import ChangeRequest, Remove, Scale, answer
+from dyntrain.controller.dashboard.changing import ChangeRequest, Remove, Scale, answer_change
 from dyntrain.controller.dashboard.command import kept_token, listen
 from dyntrain.controller.local.pace import patient
 from fakes import ELASTIC, World, running_cluster
@@ -141,19 +141,20 @@ def test_a_change_is_done_only_by_the_sentence_that_stands_now() -> None:
     world.limits["demo-workers"] = (0, 4, 1)
     connection = Connection(world.ports, world.registry, ELASTIC)
     change = Scale(change="scale", cluster="demo", n=3)
-    shown = answer(connection, ChangeRequest(asked=change))
+    shown = answer_change(connection, ChangeRequest(asked=change))
     assert (shown["done"], shown["sentence"]) == (False, SENTENCE)
     world.limits["demo-workers"] = (0, 4, 2)
-    stale = answer(connection, ChangeRequest(asked=change, agreed=SENTENCE))
+    stale = answer_change(connection, ChangeRequest(asked=change, agreed=SENTENCE))
     assert (stale["done"], "check it again" in stale["problem"]) == (False, True)
     assert world.count("groups.set_desired") == 0
-    assert answer(connection, ChangeRequest(asked=change, agreed=stale["sentence"]))["done"]
+    assert answer_change(connection, ChangeRequest(asked=change, agreed=stale["sentence"]))["done"]
     assert ("groups.set_desired", "demo-workers", "3") in world.calls
     with pytest.raises(GiveUp, match="not 9"):
-        answer(connection, ChangeRequest(asked=Scale(change="scale", cluster="demo", n=9)))
+        answer_change(connection, ChangeRequest(asked=Scale(change="scale", cluster="demo", n=9)))
     leaving = Remove(change="remove", instance=worker)
-    assert answer(
-        connection, ChangeRequest(asked=leaving, agreed=answer(connection, ChangeRequest(asked=leaving))["sentence"])
+    assert answer_change(
+        connection,
+        ChangeRequest(asked=leaving, agreed=answer_change(connection, ChangeRequest(asked=leaving))["sentence"]),
     )["done"]
     assert ELASTIC.of("demo") not in world.machines[worker].tags
 
@@ -175,12 +176,12 @@ def test_a_kept_token_is_the_owners_alone_and_the_same_again(tmp_path: Path) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert kept_token(path) == token
     path.chmod(0o644)
-    with pytest.raises(Misconfigured, match="can be read by others"):
+    with pytest.raises(Misconfigured, match="can be read by other users"):
         kept_token(path)
 
 
 def test_a_port_that_is_taken_is_said_in_a_sentence(bed: Bed) -> None:
-    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another one"):
+    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another port"):
         listen(bed.port)
 
 

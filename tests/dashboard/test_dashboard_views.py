@@ -11,9 +11,9 @@ from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import Entry, PoolDecided, StatusChanged
-from dyntrain.controller.dashboard.curves import POINTS, Curves
+from dyntrain.controller.dashboard.curves import MAX_POINTS, Curves
 from dyntrain.controller.dashboard.happenings import MAX_EVENTS, OVERLAP_SECONDS, Happenings
-from dyntrain.controller.dashboard.readings import MAX_LINES, MAX_OPEN_TAILS, Tails
+from dyntrain.controller.dashboard.readings import MAX_LOG_LINES, MAX_OPEN_LOGS, LogTails
 from dyntrain.controller.dashboard.state import changes, cluster_state
 from dyntrain.controller.loops.ports import TrailEntry
 from fakes import ELASTIC, running_cluster
@@ -75,12 +75,12 @@ class Written:
 
 def test_a_log_that_is_looked_at_is_opened_once_and_only_the_last_ones_are_kept() -> None:
     log = Written()
-    tails = Tails(log)
-    for _ in range(MAX_LINES):
+    tails = LogTails(log)
+    for _ in range(MAX_LOG_LINES):
         shown = tails.lines("demo", "i-1", "worker")
-    assert (len(log.opened), len(shown["lines"])) == (1, MAX_LINES)
-    assert len(tails.lines("demo", "i-1", "worker")["lines"]) == MAX_LINES
-    for number in range(MAX_OPEN_TAILS):
+    assert (len(log.opened), len(shown["lines"])) == (1, MAX_LOG_LINES)
+    assert len(tails.lines("demo", "i-1", "worker")["lines"]) == MAX_LOG_LINES
+    for number in range(MAX_OPEN_LOGS):
         tails.lines("demo", f"i-{number + 2}", "worker")
     tails.lines("demo", "i-1", "worker")
     assert log.opened.count(("demo", "i-1", "worker")) == 2
@@ -90,7 +90,7 @@ def test_a_log_that_cannot_be_read_is_a_sentence() -> None:
     def refused(*_request: str) -> Written:
         raise GiveUp("you may not do logs:FilterLogEvents")
 
-    assert Tails(refused).lines("demo", "i-1", "worker") == {
+    assert LogTails(refused).lines("demo", "i-1", "worker") == {
         "problem": "you may not do logs:FilterLogEvents",
         "lines": [],
     }
@@ -163,7 +163,7 @@ def test_a_long_job_keeps_a_bounded_curve_and_the_moments_of_its_changes() -> No
     for second in range(10_000):
         curves = curves.with_job(job(float(second), workers=3 if second >= 1001 else 2))
     columns = curves.columns()
-    assert len(columns["at"]) <= POINTS
+    assert len(columns["at"]) <= MAX_POINTS
     assert columns["at"][columns["workers"].index(3)] == 1001.0
     assert columns["at"][-1] == 9999.0
 

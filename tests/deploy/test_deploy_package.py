@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 from deploy_packages import LINT, ROOT, build, logical, names, run, template
-from dyntrain.controller.adapters.metrics import GAUGES, NAMESPACE
+from dyntrain.controller.adapters.metrics import GAUGE_UNITS, NAMESPACE
 from dyntrain.controller.core.decisions.alarms import METRICS
 from dyntrain.controller.local.lambdas.packaged import packaged_template
 
@@ -195,7 +195,7 @@ def test_the_dashboard_has_a_curve_for_each_gauge_of_this_stage(package: Path) -
     (dashboard,) = resources(package, "AWS::CloudWatch::Dashboard").values()
     body = json.loads(dashboard["Properties"]["DashboardBody"]["Fn::Sub"])
     searches = [widget["properties"]["metrics"][0][0]["expression"] for widget in body["widgets"]]
-    assert [re.findall(r'MetricName="(\w+)"', search)[0] for search in searches] == list(GAUGES)
+    assert [re.findall(r'MetricName="(\w+)"', search)[0] for search in searches] == list(GAUGE_UNITS)
     assert all('{dyntrain,table,cluster} table="${FactsTable}"' in search for search in searches)
 
 

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key,
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.code import Packed
-from dyntrain.controller.jobs.submission.ports import Root
+from dyntrain.controller.jobs.submission.ports import RootVolume
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.submission.submit import prepare, submit
 from dyntrain.controller.jobs.verdict import Machine
@@ -56,7 +56,7 @@ class World:
         self.objects: dict[tuple[str, str], bytes] = {}
         self.launches: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         self.buckets = {BUCKET}
-        self.root: Root | None = Root("/dev/sda1", 8)
+        self.root: RootVolume | None = RootVolume("/dev/sda1", 8)
         self.images = 0  # each time that it is asked for, a newer one is out
         self.failing: dict[str, list[Exception]] = {}
         self.after: dict[str, list[Exception]] = {}
@@ -119,7 +119,7 @@ class World:
             raise Conflict("changed meanwhile")
         self.table[what.record.name] = (StoredJob(what.record, what.version + 1), over)
 
-    def live(self) -> Sequence[StoredJob]:
+    def live_jobs(self) -> Sequence[StoredJob]:
         return [stored for stored, over in self.table.values() if not over]
 
     def all(self) -> Sequence[StoredJob]:
@@ -151,7 +151,7 @@ class World:
     def verdict(self, record: JobRecord) -> Exit | None:
         return self._exit(verdict_key(record.name, record.run))
 
-    def codes(self, record: JobRecord, ranks: Iterable[int]) -> dict[int, int | None]:
+    def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> dict[int, int | None]:
         exits = {rank: self._exit(rank_exit_key(record.name, record.run, rank)) for rank in ranks}
         return {rank: ended.code for rank, ended in exits.items() if ended is not None}
 
@@ -168,7 +168,7 @@ class World:
         self.images += 1
         return f"ami-{self.images}"
 
-    def root_of(self, image: str) -> Root | None:
+    def root_volume_of(self, image: str) -> RootVolume | None:
         return self.root
 
     def check_bucket(self, bucket: str) -> None:

@@ -13,7 +13,7 @@ from dyntrain.controller.adapters.jobs import TableJobRecords
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.contract.errors import GiveUp, Refused, RetryLater
 from dyntrain.controller.jobs.ports import StoredJob
-from dyntrain.controller.jobs.submission.ports import NoRoom, Root
+from dyntrain.controller.jobs.submission.ports import NoCapacity, RootVolume
 from job_world import World
 
 
@@ -85,11 +85,11 @@ def test_an_instance_that_ec2_does_not_show_yet_is_tagged_later_and_one_that_may
 
 def test_a_launch_without_room_is_told_from_one_that_is_not_allowed() -> None:
     fields = {"MaxCount": 2, "InstanceType": "g5.xlarge"}
-    with pytest.raises(NoRoom, match="not all 2"):
+    with pytest.raises(NoCapacity, match="not all 2"):
         launcher("InsufficientInstanceCapacity").launch(fields)
     with pytest.raises(Refused) as refusal:
         launcher("UnauthorizedOperation").launch(fields)
-    assert not isinstance(refusal.value, NoRoom)
+    assert not isinstance(refusal.value, NoCapacity)
 
 
 PLAIN = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
@@ -119,8 +119,8 @@ def test_gpus_that_the_image_has_no_driver_for_want_an_image_of_ones_own(kind: s
 
 
 def test_the_root_volume_is_the_images_own_and_not_another_of_its_volumes() -> None:
-    assert launcher().root_of("ami-1") == Root("/dev/sda1", 75)
-    assert launcher().root_of("ami-2") is None, "instance store"
+    assert launcher().root_volume_of("ami-1") == RootVolume("/dev/sda1", 75)
+    assert launcher().root_volume_of("ami-2") is None, "instance store"
 
 
 def test_at_most_so_many_dollars_is_the_dearest_zones_price_as_it_is_now() -> None:
@@ -147,4 +147,4 @@ def test_a_record_that_cannot_be_read_keeps_no_other_job_from_being_looked_at() 
     for change in ({}, {"run": {"S": "[1]"}}, {"format": {"N": "99"}}):
         records.put(StoredJob(world.record(), 0), over=False)
         clients.items[-1].update(change)
-    assert [stored.record.name for stored in records.live()] == ["mnist"]
+    assert [stored.record.name for stored in records.live_jobs()] == ["mnist"]

@@ -62,11 +62,11 @@ def test_a_machine_that_cannot_be_ended_for_hours_is_tried_at_each_look_until_it
         world.failing["terminate"] = [RetryLater("throttled")]
         world.resync(DRAIN_SECONDS + 60.0)
         assert world.failing["terminate"] == [], "it was tried"
-        assert len(world.live()) == 1
+        assert len(world.live_jobs()) == 1
     world.resync()
     assert world.living() == []
     world.resync()
-    assert len(world.live()) == 0, "and then there is nothing left to look at"
+    assert len(world.live_jobs()) == 0, "and then there is nothing left to look at"
 
 
 def test_what_ec2_refuses_to_end_keeps_the_job_in_sight_too() -> None:
@@ -77,11 +77,11 @@ def test_what_ec2_refuses_to_end_keeps_the_job_in_sight_too() -> None:
     world.unknown = set(world.machines)
     for _ in range(3):
         world.resync(DRAIN_SECONDS + 60.0)
-        assert len(world.live()) == 1
+        assert len(world.live_jobs()) == 1
     world.unknown = set()
     world.resync()
     world.resync()
-    assert (world.living(), len(world.live())) == ([], 0)
+    assert (world.living(), len(world.live_jobs())) == ([], 0)
 
 
 def test_a_machine_that_comes_up_after_its_job_has_ended_is_found() -> None:
@@ -107,7 +107,7 @@ def test_one_job_that_is_over_takes_no_other_out_of_sight() -> None:
             world.machines[name] = replace(machine, state="terminated")
     world.resync()
     world.resync(DRAIN_SECONDS + 60.0)
-    assert [stored.record.name for stored in world.live()] == ["other"]
+    assert [stored.record.name for stored in world.live_jobs()] == ["other"]
 
 
 class Written:

@@ -19,7 +19,7 @@ from dyntrain.controller.jobs.submission.elastic import (
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, elastic_phase
 from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 from dyntrain.controller.jobs.submission.request import JobRequest
-from dyntrain.controller.loops.registry import KEEP_SECONDS
+from dyntrain.controller.loops.registry import CACHE_SECONDS
 from job_world import BUCKET, PACKED, SUBMISSION, World, request
 
 WHEEL = f"s3://{BUCKET}/dyntrain.whl"
@@ -95,7 +95,9 @@ class Desk:
 
     def stop(self) -> Stack | None:
         def forget() -> None:
-            assert self.world.now >= self.clouds.gone_at + KEEP_SECONDS, "the controller may write the target once more"
+            assert self.world.now >= self.clouds.gone_at + CACHE_SECONDS, (
+                "the controller may write the target once more"
+            )
             self.forgotten += 1
 
         return end_cluster(self.world.ports, self.world, self.clouds, "mnist", forget, self.lines.append)
@@ -132,7 +134,7 @@ def test_a_cluster_has_as_many_workers_a_node_as_were_typed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "a.b"}, "no name of a cluster"),
+        ({"name": "a.b"}, "no cluster name"),
         ({"nodes": 34}, "at most 33"),
         ({"command": ("{{resolve:ssm:x}}",)}, "reference"),
         ({"command": ("python3", "x" * 4096)}, "more than"),

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.errors import GiveUp, Misconfigured, Refused, 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, JOB_TAG, STOPPED, SUCCEEDED, Exit
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS
 from dyntrain.controller.jobs.submission.code import requirements_of
-from dyntrain.controller.jobs.submission.ports import NoRoom, Root
+from dyntrain.controller.jobs.submission.ports import NoCapacity, RootVolume
 from dyntrain.controller.jobs.submission.request import check, environment_of
 from dyntrain.controller.jobs.submission.submit import prepare, resubmit, submit
 from job_world import BUCKET, PACKED, Dead, World, request
@@ -46,7 +46,7 @@ def test_nodes_have_room_beside_their_image_and_a_disk_of_ones_own_counts_more()
 
     def volumes(**changes: Any) -> Any:
         world = World()
-        world.root = changes.pop("root", Root("/dev/xvda", 75))
+        world.root = changes.pop("root", RootVolume("/dev/xvda", 75))
         world.submit(request(**changes))
         ((fields, _),) = world.launches.values()
         return fields.get("BlockDeviceMappings")
@@ -72,8 +72,8 @@ def test_settings_of_the_command_are_not_in_the_user_data_which_many_may_read() 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"name": "a/b"}, "no name of a job"),
-        ({"name": "x" * 60}, "no name of a job"),
+        ({"name": "a/b"}, "no job name"),
+        ({"name": "x" * 60}, "no job name"),
         ({"bucket": "No_Bucket"}, "no name of an S3 bucket"),
         ({"command": ()}, "no command"),
         ({"retries": 2}, "needs --spot"),
@@ -306,8 +306,8 @@ def interrupted() -> World:
     [
         {"failing": [RetryLater("throttled")]},
         {"after": [RetryLater("the line is dead")]},
-        {"failing": [NoRoom("InsufficientInstanceCapacity", "not all 2 can be had")] * 3},
-        {"failing": [RetryLater("throttled"), NoRoom("InsufficientInstanceCapacity", "not all 2 can be had")]},
+        {"failing": [NoCapacity("InsufficientInstanceCapacity", "not all 2 can be had")] * 3},
+        {"failing": [RetryLater("throttled"), NoCapacity("InsufficientInstanceCapacity", "not all 2 can be had")]},
     ],
 )
 def test_a_relaunch_that_meets_a_throttle_or_no_room_goes_on_later_and_launches_once(
@@ -325,7 +325,7 @@ def test_a_relaunch_that_meets_a_throttle_or_no_room_goes_on_later_and_launches_
 
 def test_a_relaunch_without_room_ends_with_a_sentence_and_the_job_is_as_it_was() -> None:
     world = interrupted()
-    world.failing["launch"] = [NoRoom("InsufficientInstanceCapacity", "not all 2 can be had")] * 1000
+    world.failing["launch"] = [NoCapacity("InsufficientInstanceCapacity", "not all 2 can be had")] * 1000
     with pytest.raises(GiveUp, match=r"within 60 minutes.*resubmit"):
         relaunch(world.ports, world, "mnist", lambda text: None)
     assert (world.record().state, world.record().attempt) == ("INTERRUPTED", 1)

@@ -272,7 +272,7 @@ def test_who_comes_to_tell_after_its_turn_tells_nothing() -> None:
     world.take_in(world.tag(worker))
     entries = len(world.trail)
     world.before["clusters.put"] = [lambda: world.wait(TURN_SECONDS)]
-    with pytest.raises(RetryLater, match="the turn of this run"):
+    with pytest.raises(RetryLater, match="this run's turn"):
         converge(world.ports, world.registry, wake_of(records), ELASTIC)
     assert len(world.trail) == entries
 

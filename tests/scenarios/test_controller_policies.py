@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID
-from dyntrain.controller.loops.registry import KEEP_SECONDS, MISS_SECONDS, Registry
+from dyntrain.controller.loops.registry import CACHE_SECONDS, UNKNOWN_CLUSTER_CACHE_SECONDS, Registry
 from fakes import World
 
 
@@ -22,7 +22,7 @@ def test_a_policy_that_says_it_is_another_clusters_is_nobodys() -> None:
     assert "'demo'" in world.registry.problems()["copy"]
     assert world.registry.policy("copy") is None
     registered(world, "copy")
-    world.wait(KEEP_SECONDS)
+    world.wait(CACHE_SECONDS)
     assert world.registry.problems() == {}
     assert world.registry.policy("copy") is not None
 
@@ -50,14 +50,14 @@ def test_what_is_not_known_is_read_again_soon_and_what_is_known_is_kept(question
         return world.registry.of_group("new-workers") is not None
 
     registered(world, "new", groups=("new-workers",))
-    world.wait(MISS_SECONDS - 0.5)
+    world.wait(UNKNOWN_CLUSTER_CACHE_SECONDS - 0.5)
     assert not is_known()
     assert world.count("parameters.policies") == reads
     world.wait(0.5)
     assert is_known()
     assert world.count("parameters.policies") == reads + 1
     del world.parameters["/dyntrain/new/policy"]
-    world.wait(KEEP_SECONDS - 0.5)
+    world.wait(CACHE_SECONDS - 0.5)
     assert is_known()
     world.wait(0.5)
     assert not is_known()

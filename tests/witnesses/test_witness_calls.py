@@ -17,7 +17,7 @@ from asking import ROOT
 from botocore import xform_name
 from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
 from botocore.session import Session
-from dyntrain.controller.adapters.aws import _TRANSIENT
+from dyntrain.controller.adapters.aws import _TRANSIENT_ERROR_CODES
 from dyntrain.controller.cli.doctor.claims import CAUGHT_ERRORS, TRANSIENT_ERROR_CODES, CaughtError, claims
 from dyntrain.controller.jobs.verdict import SPOT_ENDED
 
@@ -179,7 +179,9 @@ def modelled(caught: CaughtError) -> bool:
 
 
 def test_each_error_that_is_caught_is_in_the_table() -> None:
-    caught = {(str(path.relative_to(ROOT)), code) for path in PLACES for code in caught_in(path) - set(_TRANSIENT)}
+    caught = {
+        (str(path.relative_to(ROOT)), code) for path in PLACES for code in caught_in(path) - set(_TRANSIENT_ERROR_CODES)
+    }
     assert caught == {(one.where, one.code) for one in CAUGHT_ERRORS}
 
 
@@ -194,7 +196,7 @@ def test_what_is_tried_again_is_known_to_botocore_or_believed_from_an_address() 
         for name in model(service).operation_names:
             errors = model(service).operation_model(name).error_shapes
             tables |= {code for shape in errors for code in (shape.name, shape.error_code)}
-    assert _TRANSIENT - tables == set(TRANSIENT_ERROR_CODES)
+    assert _TRANSIENT_ERROR_CODES - tables == set(TRANSIENT_ERROR_CODES)
 
 
 def test_ec2s_model_names_the_reasons_by_which_a_job_is_taken_for_interrupted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics
-from dyntrain.controller.adapters.metrics import GAUGES, NAMESPACE, EmbeddedMetrics
+from dyntrain.controller.adapters.metrics import GAUGE_UNITS, NAMESPACE, EmbeddedMetrics
 from dyntrain.controller.core.decisions.alarms import METRICS
 from fakes import World
 
@@ -44,12 +44,12 @@ def test_a_job_report_moves_its_clusters_gauges_and_a_report_that_comes_twice_do
     assert world.gauges["demo"] == {"Workers": 0.0, "SamplesPerSecond": 0.0}
 
     EmbeddedMetrics("facts-1").gauges("demo", REPORTED)
-    assert comparable(json.loads(capsys.readouterr().out)) == comparable(theirs(REPORTED, GAUGES))
+    assert comparable(json.loads(capsys.readouterr().out)) == comparable(theirs(REPORTED, GAUGE_UNITS))
 
 
 def test_every_gauge_has_a_unit_that_cloudwatch_knows() -> None:
-    assert set(REPORTED) == set(GAUGES)
-    assert theirs(REPORTED, GAUGES)  # raises for a unit that is none
+    assert set(REPORTED) == set(GAUGE_UNITS)
+    assert theirs(REPORTED, GAUGE_UNITS)  # raises for a unit that is none
 
 
 def test_a_count_is_of_the_deployment_and_of_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ Price = Callable[[str, str], float | None]  # a function from (instance type, ma
 class WriteTimes(Protocol):
     """A source of the times at which the machines of a job attempt last wrote their files to the job's S3 bucket."""
 
-    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...  # last write by file, signs of life
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]: ...  # last write by file, signs of life
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
     notes, write_times = [], {}
     for attempt in range(1, record.attempt + 1):
         try:
-            write_times[attempt] = write_times_source.signs(record, attempt)
+            write_times[attempt] = write_times_source.write_times(record, attempt)
         except ControllerError as error:
             notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
     attempt_tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]

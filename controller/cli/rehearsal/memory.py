@@ -165,7 +165,7 @@ class _Clusters:  # records of clusters in the table
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         return ()
 
-    def pointer(self, cluster: str) -> str:
+    def members_item_key(self, cluster: str) -> str:
         return f"cluster#{cluster}/target"
 
 
@@ -260,7 +260,7 @@ class _Groups:  # Auto Scaling groups
     def hooks(self, group: str) -> Mapping[str, Transition]:
         return {}
 
-    def complete(
+    def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
         return True

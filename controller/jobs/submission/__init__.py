@@ -1,1 +1,3 @@
-"""Submitting a job: request, checks, packing, launch. Runs on people's machines; none of it goes into Lambda."""
+"""Submit a job: check the request, pack the code, and launch the machines. This package runs on people's own machines,
+and no part of it is deployed to Lambda.
+"""

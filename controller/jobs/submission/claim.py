@@ -1,4 +1,4 @@
-"""A submit's claim on its job's record: of two submits one continues, and the other changes nothing."""
+"""A submit command claims its job's record, so that only one of several simultaneous submits of a job continues."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.ports import Launcher
 
 
-def put(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
-    """Write the record. An elastic job is managed as a cluster, so its record is for people alone. Raises Conflict."""
+def write_record(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
+    """Write the record. An elastic job runs as a cluster, so only people's commands read its record. Raises
+    Conflict.
+    """
     ports.records.put(StoredJob(record, existing.version), over=record.elastic)
     return StoredJob(record, existing.version + 1)
 
 
 def claim_record(ports: JobPorts, stored: StoredJob) -> StoredJob:
-    """Claim the record before anything is created. Raises GiveUp if another submit has claimed it, or if the job was
-    stopped or given up.
+    """Claim the record before anything is created. Raises GiveUp if another submit has claimed the record, or if the
+    job was stopped or given up.
     """
     now = ports.clock()
     try:
-        return put(ports, stored.record.model_copy(update={"since": now, "changed": now}), stored)
+        return write_record(ports, stored.record.model_copy(update={"since": now, "changed": now}), stored)
     except Conflict as error:
         name = stored.record.name
         raise GiveUp(
-            f"{name} was claimed by another submit meanwhile, given up or stopped; see `dyntrain job status {name}`"
+            f"the job {name} was meanwhile claimed by another submit, given up or stopped; "
+            f"see `dyntrain job status {name}`"
         ) from error
 
 
-def forget(ports: JobPorts, launcher: Launcher, stored: StoredJob) -> None:
+def forget_job(ports: JobPorts, launcher: Launcher, stored: StoredJob) -> None:
     """Delete the record and the uploaded files, unless another submit has claimed the record."""
     record = stored.record
     with suppress(ControllerError):

@@ -1,4 +1,4 @@
-"""The person's code as one archive: the same files give the same bytes."""
+"""Pack a job's code into one archive. The same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_ca
 
 
 def source_of(code: str) -> tuple[str, str] | None:
-    """Bucket and key of s3://BUCKET/KEY; None for a folder. Raises GiveUp for any other address."""
+    """Bucket and key of the address s3://BUCKET/KEY, or None for a folder. Raises GiveUp for any other address."""
     if not code.startswith("s3://"):
         if not_local_problem(code):
             raise GiveUp(f"{code} is no folder and no s3://BUCKET/KEY")
@@ -32,91 +32,95 @@ def source_of(code: str) -> tuple[str, str] | None:
 
 
 def requirements_of(code: str, named: str | None) -> str:
-    """The requirements file for pip, relative to the code's folder. `named`: the option's value,
-    "" for no file; None: requirements.txt, if it exists. Raises GiveUp.
+    """The requirements file for pip, relative to the code's folder. `named` is the value of the option --requirements.
+    "" means no file, and None means requirements.txt if it exists. Raises GiveUp.
     """
     if source_of(code) is not None:
         return named or ""
     if named is None:
         return REQUIREMENTS if (Path(code) / REQUIREMENTS).is_file() else ""
     if named and not (Path(code) / named).is_file():
-        raise GiveUp(f"--requirements {named!r} is not in {code}")
+        raise GiveUp(f"the file --requirements {named!r} is not in the code folder {code}")
     return named
 
 
 @dataclass(frozen=True)
 class Packed:
-    content: bytes
-    files: int
-    digest: str
+    content: bytes  # the archive
+    files: int  # number of files
+    digest: str  # SHA-256 of the archive
 
 
 def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
-    """Pack the folder. Artifacts of a local trial are left out. Raises Misconfigured."""
+    """Pack the folder. Artifacts that a local trial run wrote are left out of the archive. Raises Misconfigured."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
-    names = sorted(_files(folder, artifacts))
-    size = sum((folder / name).stat().st_size for name in names)
-    if size > limit:
-        largest = max(names, key=lambda name: (folder / name).stat().st_size)
+    file_names = sorted(_files_to_pack(folder, artifacts))
+    total_bytes = sum((folder / name).stat().st_size for name in file_names)
+    if total_bytes > limit:
+        largest_file = max(file_names, key=lambda name: (folder / name).stat().st_size)
         raise Misconfigured(
-            f"the code in {folder} has {size / 1e6:.0f} MB, more than {limit / 1e6:g} MB; the largest file is "
-            f"{largest}; leave data out with {IGNORE_FILE}"
+            f"the code in {folder} has {total_bytes / 1e6:.0f} MB, more than {limit / 1e6:g} MB; the largest file is "
+            f"{largest_file}; leave data out with {IGNORE_FILE}"
         )
-    if not names:
-        raise Misconfigured(f"there is nothing in {folder} to run")
-    content = io.BytesIO()
+    if not file_names:
+        raise Misconfigured(f"the code folder {folder} contains no files to run")
+    archive_buffer = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zip_file,
-        tarfile.open(fileobj=zip_file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        gzip.GzipFile(filename="", mode="wb", fileobj=archive_buffer, mtime=0) as zip_file,
+        tarfile.open(fileobj=zip_file, mode="w", format=tarfile.PAX_FORMAT) as tar_file,
     ):
-        for name in names:
+        for name in file_names:
             path = folder / name
-            entry = tarfile.TarInfo(name)
-            entry.size = path.stat().st_size
-            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            tar_entry = tarfile.TarInfo(name)
+            tar_entry.size = path.stat().st_size
+            tar_entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
-                tar.addfile(entry, file)
-    return Packed(content.getvalue(), len(names), hashlib.sha256(content.getvalue()).hexdigest())
+                tar_file.addfile(tar_entry, file)
+    return Packed(archive_buffer.getvalue(), len(file_names), hashlib.sha256(archive_buffer.getvalue()).hexdigest())
 
 
-def _files(folder: Path, artifacts: str) -> Iterator[str]:
+def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
     """Yield the files to pack. As with git, nothing below an ignored folder is included. A link is replaced by the file
     or folder to which it leads. Raises Misconfigured for a link to a folder that contains the link.
     """
-    with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored:
-        level: list[tuple[str, tuple[str, ...]]] = [
+    with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored_names_of:
+        level_folders: list[tuple[str, tuple[str, ...]]] = [
             ("", (os.path.realpath(folder),))
         ]  # each folder with the real paths of its parent folders
-        while level:
-            folders: dict[str, tuple[str, ...]] = {}
-            files = []
-            for parent, parents in level:
-                for entry in _entries(folder / parent):
-                    name = f"{parent}/{entry.name}".lstrip("/")
-                    if entry.is_dir():
-                        folders[name] = parents
-                    elif entry.is_file():
-                        files.append(name)
-            left_out = ignored(list(folders), files)
-            yield from (name for name in files if name not in left_out)
-            level = [
-                (name, _parents_of(folder, name, parents)) for name, parents in folders.items() if name not in left_out
+        while level_folders:
+            subfolders: dict[str, tuple[str, ...]] = {}
+            level_files = []
+            for parent, parent_paths in level_folders:
+                for folder_entry in _folder_entries(folder / parent):
+                    name = f"{parent}/{folder_entry.name}".lstrip("/")
+                    if folder_entry.is_dir():
+                        subfolders[name] = parent_paths
+                    elif folder_entry.is_file():
+                        level_files.append(name)
+            ignored_names = ignored_names_of(list(subfolders), level_files)
+            yield from (name for name in level_files if name not in ignored_names)
+            level_folders = [
+                (name, _with_real_path(folder, name, parent_paths))
+                for name, parent_paths in subfolders.items()
+                if name not in ignored_names
             ]
 
 
-def _entries(place: Path) -> list[os.DirEntry[str]]:
+def _folder_entries(path: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(place) as entries:
-            return list(entries)
+        with os.scandir(path) as folder_entries:
+            return list(folder_entries)
     except OSError as error:
-        raise Misconfigured(f"{place} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}") from error
+        raise Misconfigured(
+            f"the code folder {path} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}"
+        ) from error
 
 
-def _parents_of(folder: Path, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
+def _with_real_path(folder: Path, name: str, parent_paths: tuple[str, ...]) -> tuple[str, ...]:
     real_path = os.path.realpath(folder / name)
-    if real_path in parents:
+    if real_path in parent_paths:
         raise Misconfigured(
             f"the link {name} in the code leads to a folder around it: remove it, or leave it out with {IGNORE_FILE}"
         )
-    return (*parents, real_path)
+    return (*parent_paths, real_path)

@@ -1,4 +1,6 @@
-"""Request and parameters of a job that is a cluster, its checks before AWS is called, and its phase. Pure."""
+"""For a job that is a cluster: the checks of its request before AWS is called, its template parameters, and its phase.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 from dyntrain.controller.jobs.submission.request import JobRequest, check
 from dyntrain.controller.jobs.verdict import Phase, phase
 
-MOST_NODES = 33  # the template's mapping of workers, and the master
-LEAST_DISK = 20  # GiB, as the template has it
-LEAST_MAX_WORKERS = 16  # least MaxWorkers, the template's own default
+MAX_NODES = 33  # as many as the template's mapping of workers allows, and the master
+MIN_DISK_GIB = 20  # as in the cluster's template
+DEFAULT_MAX_WORKERS = 16  # MaxWorkers in the template
 # Size limit of command and variables in SSM's standard parameter, besides the node's other settings
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
-NODE_BYTES = 4096 - 1350
+MAX_SETTINGS_BYTES = 4096 - 1350
 # Options that a cluster does not have, and why
 UNAVAILABLE_OPTIONS = {
     "image": "the cluster's template names its images",
@@ -40,39 +42,42 @@ UNAVAILABLE_OPTIONS = {
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What a cluster needs besides the request. `package`: the wheel that nodes install, as s3://BUCKET/KEY."""
+    """The settings that a cluster needs besides the job's request."""
 
-    stage: str
-    package: str
-    key_name: str = ""
+    stage: str  # the controller's deployment stage
+    package: str  # the wheel that nodes install, as s3://BUCKET/KEY
+    key_name: str = ""  # name of the EC2 key pair for SSH
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
 def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
-    """Check the request. `typed_options`: the names of the options that were typed. Raises Misconfigured."""
-    for name in typed_options:
-        if name in UNAVAILABLE_OPTIONS:
-            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNAVAILABLE_OPTIONS[name]}")
+    """Check the request. `typed_options` are the names of the options that the user typed. Raises Misconfigured."""
+    for option_name in typed_options:
+        if option_name in UNAVAILABLE_OPTIONS:
+            raise Misconfigured(
+                f"--{option_name.replace('_', '-')} does not go with --elastic: {UNAVAILABLE_OPTIONS[option_name]}"
+            )
     check(request)
     if not re.fullmatch(CLUSTER_NAME, request.name):
-        raise Misconfigured(f"{request.name!r} is no name of a cluster: letters, digits and -, first a letter")
-    if request.nodes > MOST_NODES:
-        raise Misconfigured(f"a cluster has at most {MOST_NODES} base nodes; more workers come with `dyntrain scale`")
-    if request.disk and request.disk < LEAST_DISK:
-        raise Misconfigured(f"--disk {request.disk}: a cluster's nodes need at least {LEAST_DISK} GiB")
-    command = json.dumps(request.command)
-    if not request.command[0] or any(mark in request.command[0] for mark in '"\\'):
+        raise Misconfigured(f"{request.name!r} is no cluster name: use letters, digits and -, and begin with a letter")
+    if request.nodes > MAX_NODES:
+        raise Misconfigured(f"a cluster has at most {MAX_NODES} base nodes; add more workers with `dyntrain scale`")
+    if request.disk and request.disk < MIN_DISK_GIB:
+        raise Misconfigured(f"--disk {request.disk}: a cluster's nodes need at least {MIN_DISK_GIB} GiB")
+    command_json = json.dumps(request.command)
+    if not request.command[0] or any(character in request.command[0] for character in '"\\'):
         raise Misconfigured(f"the program {request.command[0]!r} cannot be started in a cluster")
-    if "{{resolve:" in command + json.dumps(dict(request.env)):
-        raise Misconfigured("CloudFormation would take '{{resolve:' in the command or a variable for a reference")
-    if (size := len(command) + len(_node_fields(request))) > NODE_BYTES:
+    if "{{resolve:" in command_json + json.dumps(dict(request.env)):
+        raise Misconfigured("CloudFormation would misread '{{resolve:' in the command or in --env as a reference")
+    if (settings_bytes := len(command_json) + len(_node_fields(request))) > MAX_SETTINGS_BYTES:
         raise Misconfigured(
-            f"command and --env have {size} bytes, more than the {NODE_BYTES} that fit into a node's configuration"
+            f"command and --env have {settings_bytes} bytes, more than the {MAX_SETTINGS_BYTES} that fit into a "
+            "node's configuration"
         )
 
 
 def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardware) -> dict[str, str]:
-    """The parameters of the cluster's template."""
+    """The parameters of the cluster's CloudFormation template."""
     return {
         "Stage": wanted.stage,
         "KeyName": wanted.key_name,
@@ -82,7 +87,7 @@ def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardwa
         "OutputLocation": f"s3://{request.bucket}/{files.artifacts_prefix(request.name)}".rstrip("/"),
         "NodeFields": _node_fields(request),
         "WorkerCount": str(request.nodes - 1),
-        "MaxWorkers": str(max(LEAST_MAX_WORKERS, 2 * request.nodes)),
+        "MaxWorkers": str(max(DEFAULT_MAX_WORKERS, 2 * request.nodes)),
         "InstanceType": request.instance_type,
         "Accelerator": "Nvidia" if hardware.nvidia else "None",
         **({"VolumeSize": str(request.disk)} if request.disk else {}),
@@ -91,7 +96,9 @@ def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardwa
 
 
 def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None, why: str = "") -> tuple[Phase, str]:
-    """The phase to show, and its reason. `job_state` and `why` are from the coordinator's report; None without one."""
+    """The job's phase to show, and the reason of the phase. `job_state` and `why` are from the coordinator's report.
+    Without a report, `job_state` is None.
+    """
     if record.ended:
         return phase(record, (), 0), record.reason
     if stack is None:
@@ -108,7 +115,7 @@ def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None,
 
 
 def _node_fields(request: JobRequest) -> str:
-    """The command's variables and the number of workers on each node, as JSON without the outer braces."""
+    """The command's environment variables and the number of workers on each node, as JSON without the outer braces."""
     environment = {"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env}
-    workers = {} if request.workers_per_node == 1 else {"workers_per_node": request.workers_per_node}
-    return json.dumps({**workers, "environment": environment})[1:-1]
+    worker_fields = {} if request.workers_per_node == 1 else {"workers_per_node": request.workers_per_node}
+    return json.dumps({**worker_fields, "environment": environment})[1:-1]

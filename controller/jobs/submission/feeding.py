@@ -1,4 +1,6 @@
-"""A job's command with data channels: the feed, a program inside the plan, runs as the command's parent."""
+"""Build the command of a job with data channels. The feed, a program inside the job's plan, runs as the parent process
+of the user's command.
+"""
 
 from __future__ import annotations
 
@@ -40,35 +42,35 @@ for python in python3 /opt/dyntrain-job/tools/bin/python; do "$python" -c 'impor
 "$python" -c 'import base64, sys; open(".dyntrain-feed", "wb").write(base64.b85decode(sys.argv[1]))' "$0" || exit 1
 exec "$python" .dyntrain-feed "$@"
 """
-_DATE = (1980, 1, 1, 0, 0, 0)
+_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its bytes never change
 
 
 def command_of(request: JobRequest, region: str) -> list[str]:
-    """The command that a node runs: the person's, wrapped by the feed where there are channels."""
+    """The command that a node runs. If the job has data channels, the feed runs first and starts the user's command."""
     if not request.channels:
         return list(request.command)
-    options = [word for channel in request.channels for word in ("--channel", channel)]
+    options = [argument for channel in request.channels for argument in ("--channel", channel)]
     options += ["--root", request.data_root, "--workers-per-node", str(request.workers_per_node), "--region", region]
-    return ["/bin/sh", "-c", SCRIPT, packed(), *options, "--", *request.command]
+    return ["/bin/sh", "-c", SCRIPT, program_text(), *options, "--", *request.command]
 
 
 @cache
-def packed() -> str:
-    """The feed's program as text. Far smaller than Linux's limit for one argument, 131,072 bytes."""
+def program_text() -> str:
+    """The feed's program as text, which is far smaller than Linux's limit for one argument, 131,072 bytes."""
     return base64.b85encode(program()).decode()
 
 
 def program() -> bytes:
-    """A zip archive that Python can run, with the same bytes each time."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zip_file:
-        parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
-        for name in MODULES:
-            path = f"training/feed/{name}.py"
-            parts[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
-        parts["__main__.py"] = "import sys\nfrom dyntrain.training.feed.command import main\nsys.exit(main())\n"
-        for name, text in sorted(parts.items()):
-            entry = zipfile.ZipInfo(name, _DATE)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            zip_file.writestr(entry, text)
-    return content.getvalue()
+    """The feed's program as a zip archive that Python can run. The archive always has the same bytes."""
+    zip_buffer = io.BytesIO()
+    with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
+        texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
+        for module_name in MODULES:
+            path = f"training/feed/{module_name}.py"
+            texts_by_path[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
+        texts_by_path["__main__.py"] = "import sys\nfrom dyntrain.training.feed.command import main\nsys.exit(main())\n"
+        for file_name, text in sorted(texts_by_path.items()):
+            zip_entry = zipfile.ZipInfo(file_name, _ENTRY_DATE)
+            zip_entry.compress_type = zipfile.ZIP_DEFLATED
+            zip_file.writestr(zip_entry, text)
+    return zip_buffer.getvalue()

@@ -7,8 +7,8 @@
 4. tag the machines with the master's address, for which the nodes wait
 5. set the record's state to RUNNING
 
-If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, the same
-command continues and does nothing twice; otherwise the resync ends the machines.
+If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, repeating
+the command continues the work and does nothing twice. If nobody repeats the command, the resync ends the machines.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
-from dyntrain.controller.jobs.submission.claim import claim_record, forget, put
+from dyntrain.controller.jobs.submission.claim import claim_record, forget_job, write_record
 from dyntrain.controller.jobs.submission.code import Packed
 from dyntrain.controller.jobs.submission.feeding import command_of
-from dyntrain.controller.jobs.submission.ports import Launcher, NoRoom
+from dyntrain.controller.jobs.submission.ports import Launcher, NoCapacity
 from dyntrain.controller.jobs.submission.request import (
     JobRequest,
     check,
@@ -41,118 +41,127 @@ from dyntrain.controller.jobs.verdict import Machine
 
 Say = Callable[[str], None]
 # https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
-TAG_TRIES = 12
-TAG_SECONDS = 5.0
+TAG_ATTEMPTS = 12
+TAG_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked request. `packed` None: the code is an archive in S3. `stored` has version 0 for a new job."""
+    """A checked request for a job."""
 
     request: JobRequest
-    packed: Packed | None
-    stored: StoredJob
+    packed: Packed | None  # the packed code; None if the code is an archive in S3
+    stored: StoredJob  # the job's record; its version is 0 for a new job
 
 
 def prepare(
     ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, new_submission: str
 ) -> Prepared:
-    """Check everything that can be refused before anything is created. `new_submission` names a new submission. Raises
-    GiveUp.
+    """Check everything that can be refused before anything is created. `new_submission` is the submission id of a new
+    job. Raises GiveUp.
     """
     check(request)
     check_upload(launcher, request)
     digest = request.digest(packed.digest if packed is not None else request.code)
-    stored = ports.records.get(request.name)
-    if stored is not None:
-        refuse_used_name(stored.record, digest)
-    if stored is None:
-        record = new_record(request, digest, _image(launcher, request), new_submission, ports.clock())
-        stored = StoredJob(record, 0)
-    launcher.check_launch(_fields(launcher, request, stored.record))
-    return Prepared(request, packed, stored)
+    stored_job = ports.records.get(request.name)
+    if stored_job is not None:
+        refuse_used_name(stored_job.record, digest)
+    if stored_job is None:
+        record = new_record(request, digest, _image_of(launcher, request), new_submission, ports.clock())
+        stored_job = StoredJob(record, 0)
+    launcher.check_launch(_call_fields(launcher, request, stored_job.record))
+    return Prepared(request, packed, stored_job)
 
 
 def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
-    """Launch the job. After GiveUp no machine runs and the name is free, or the record names what may run. After
-    RetryLater, the same command continues.
+    """Launch the job. After GiveUp, either no machine runs and the name is free, or the record names what may run.
+    After RetryLater, repeating the command continues the work.
     """
-    request, stored = prepared.request, prepared.stored
-    new = not stored.version
-    if new:
-        stored = put(ports, stored.record, stored)
-    launching = False
+    request, stored_job = prepared.request, prepared.stored
+    is_new_job = not stored_job.version
+    if is_new_job:
+        stored_job = write_record(ports, stored_job.record, stored_job)
+    launch_began = False
     try:
         say(f"code and plan into s3://{request.bucket}/{request.name}/")
         upload(launcher, request, prepared.packed)
-        stored = claim_record(ports, stored)
-        launching = True
-        return launch(ports, launcher, request, stored, say)
+        stored_job = claim_record(ports, stored_job)
+        launch_began = True
+        return launch(ports, launcher, request, stored_job, say)
     except RetryLater as error:
         raise RetryLater(
-            f"{error}; repeat the same command within {LAUNCH_SECONDS / 60:.0f} minutes to go on, or the controller "
+            f"{error}; repeat the same command within {LAUNCH_SECONDS / 60:.0f} minutes to continue, or the controller "
             "ends what was launched"
         ) from error
     except _MayRun as error:
         raise error.why from error
     except ControllerError:
-        if new:
-            forget(ports, launcher, stored)
+        if is_new_job:
+            forget_job(ports, launcher, stored_job)
         raise
     except KeyboardInterrupt:
-        if new and not launching:
-            forget(ports, launcher, stored)
+        if is_new_job and not launch_began:
+            forget_job(ports, launcher, stored_job)
         raise
 
 
 def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
-    """Launch the next attempt of a job that has ended, or an interrupted launch. The job's artifacts are restored.
+    """Launch the next attempt of a job that has ended, or continue an interrupted launch. The job's artifacts are
+    restored.
 
-    After RetryLater, repeat the same call; without capacity the job is unchanged.
+    After RetryLater, the same call can be repeated. If AWS lacks capacity, the job stays unchanged.
     """
-    previous = ports.records.get(name)
-    if previous is None:
+    previous_job = ports.records.get(name)
+    if previous_job is None:
         raise GiveUp(f"there is no job {name!r}")
-    before = previous.record
-    if before.elastic:
-        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it again under another name")
-    was_interrupted = before.state == "LAUNCHING" and before.attempt > 1
-    if not (before.ended or was_interrupted):
-        raise GiveUp(f"the job {name} is {before.state}; it can be resubmitted when it has ended")
-    request = stored_request(launcher, before)
+    previous_record = previous_job.record
+    if previous_record.elastic:
+        raise GiveUp(f"the job {name} is a cluster, which cannot be resubmitted: submit it again under another name")
+    was_interrupted = previous_record.state == "LAUNCHING" and previous_record.attempt > 1
+    if not (previous_record.ended or was_interrupted):
+        raise GiveUp(f"the job {name} is {previous_record.state}; it can be resubmitted when it has ended")
+    request = stored_request(launcher, previous_record)
     if was_interrupted:
-        record, stored = before, claim_record(ports, previous)
-        before = before.with_state("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
+        record, stored_job = previous_record, claim_record(ports, previous_job)
+        previous_record = previous_record.with_state("INTERRUPTED", "", ports.clock()).model_copy(
+            update={"attempt": previous_record.attempt - 1}
+        )
     else:
-        if living_machines := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
+        if living_machines := [
+            machine for machine in ports.machines.of_runs([previous_record.token]) if machine.living
+        ]:
             raise RetryLater(
                 f"{len(living_machines)} machines of {name} are still saving their artifacts; try again in a minute"
             )
         now = ports.clock()
-        record = before.with_state("LAUNCHING", "", now).model_copy(
-            update={"attempt": before.attempt + 1, "since": now, "image": _image(launcher, request)}
+        record = previous_record.with_state("LAUNCHING", "", now).model_copy(
+            update={"attempt": previous_record.attempt + 1, "since": now, "image": _image_of(launcher, request)}
         )
-        stored = put(ports, record, previous)
+        stored_job = write_record(ports, record, previous_job)
     try:
-        return launch(ports, launcher, request, stored, say)
+        return launch(ports, launcher, request, stored_job, say)
     except RetryLater:
         raise
-    except NoRoom as error:
-        put(ports, before.model_copy(update={"reason": f"attempt {record.attempt} is not launched: {error}"}), stored)
+    except NoCapacity as error:
+        write_record(
+            ports,
+            previous_record.model_copy(update={"reason": f"attempt {record.attempt} is not launched: {error}"}),
+            stored_job,
+        )
         raise RetryLater(str(error)) from error
     except _MayRun as error:
         raise error.why from error
     except ControllerError as error:
-        put(
+        write_record(
             ports,
             record.with_state("FAILED", f"attempt {record.attempt} could not be launched: {error}", ports.clock()),
-            stored,
+            stored_job,
         )
         raise
 
 
 class _MayRun(Exception):
-    """Machines may be running: the record must stay, for the resync to end them."""
+    """Machines may be running, so the record must stay, by which the resync ends the machines."""
 
     def __init__(self, why: GiveUp) -> None:
         super().__init__(str(why))
@@ -160,15 +169,19 @@ class _MayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """Launch from an existing plan. Safe to repeat. Raises GiveUp if no machine runs, _MayRun if machines may run."""
+    """Upload the plan and launch the machines. The call can safely be repeated. Raises GiveUp if no machine runs, and
+    _MayRun if machines may run.
+    """
     record = stored.record
-    plan = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
-    launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
-    machines = sorted(launcher.launch(_fields(launcher, request, record)), key=lambda machine: machine.rank)
+    plan_json = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
+    launcher.put(request.bucket, files.plan_key(request.name, record.run), plan_json)
+    machines = sorted(launcher.launch(_call_fields(launcher, request, record)), key=lambda machine: machine.rank)
     for machine in machines:
         say(f"rank {machine.rank}: {machine.instance}")
-    if gone := [machine.instance for machine in machines if machine.state in ("shutting-down", "terminated")]:
-        raise RetryLater(f"{', '.join(gone)} ended meanwhile")
+    if ended_instances := [
+        machine.instance for machine in machines if machine.state in ("shutting-down", "terminated")
+    ]:
+        raise RetryLater(f"{', '.join(ended_instances)} ended meanwhile")
     instances = [machine.instance for machine in machines]
     try:
         _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
@@ -176,49 +189,53 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
             _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
     except GiveUp as error:  # without the tags the nodes would wait in vain
         try:
-            batch = ports.machines.terminate(instances)
+            termination_result = ports.machines.terminate(instances)
         except ControllerError:
             raise _MayRun(error) from error
-        if batch.missing or batch.refused:
+        if termination_result.missing or termination_result.refused:
             raise _MayRun(error) from error
         raise
-    put(ports, record.model_copy(update={"state": "RUNNING", "changed": ports.clock()}), stored)
+    write_record(ports, record.model_copy(update={"state": "RUNNING", "changed": ports.clock()}), stored)
     return machines
 
 
 def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-    """Tag the instances, with retries for about a minute, until all of EC2 knows the new instances."""
-    for tries_left in reversed(range(TAG_TRIES)):
+    """Tag the instances. Tagging is retried for about a minute, until EC2 knows the new instances."""
+    for attempts_left in reversed(range(TAG_ATTEMPTS)):
         try:
             launcher.tag(instances, tags)
             return
         except RetryLater:
-            if not tries_left:
+            if not attempts_left:
                 raise
-            launcher.pause(TAG_SECONDS)
+            launcher.pause(TAG_PAUSE_SECONDS)
 
 
 def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
-    """Read the stored request. Raises GiveUp, also if the stored request differs from the submitted one."""
-    content = launcher.get(record.bucket, files.request_key(record.name)) or b""
-    address = f"s3://{record.bucket}/{files.request_key(record.name)}"
-    if hashlib.sha256(content).hexdigest() != record.request:
-        raise GiveUp(f"{address} is not what was submitted; submit the job again under another name")
+    """Read the job's stored request. Raises GiveUp, also if the stored request differs from the submitted request."""
+    request_json = launcher.get(record.bucket, files.request_key(record.name)) or b""
+    request_address = f"s3://{record.bucket}/{files.request_key(record.name)}"
+    if hashlib.sha256(request_json).hexdigest() != record.request:
+        raise GiveUp(
+            f"the request in {request_address} is not what was submitted; submit the job again under another name"
+        )
     try:
-        fields = json.loads(content)
-        tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}
-        request = JobRequest(**{**fields, **tuples})
+        request_fields = json.loads(request_json)
+        tuple_fields = {name: tuple(request_fields.get(name, ())) for name in ("command", "channels")}
+        request = JobRequest(**{**request_fields, **tuple_fields})
     except (KeyError, TypeError, ValueError) as error:
-        raise GiveUp(f"{address} is of another version of dyntrain: {error!r}") from error
+        raise GiveUp(
+            f"the request in {request_address} was written by another version of dyntrain: {error!r}"
+        ) from error
     check(request)
     return request
 
 
-def _image(launcher: Launcher, request: JobRequest) -> str:
+def _image_of(launcher: Launcher, request: JobRequest) -> str:
     return request.image or launcher.image_for(request.instance_type)
 
 
-def _fields(launcher: Launcher, request: JobRequest, record: JobRecord) -> dict[str, object]:
-    script = user_data(request.name, record.run, request.bucket, launcher.region, request.max_hours)
-    volumes = root_volume(request, launcher.root_of(record.image))
-    return launch_fields(request, record.run, record.image, script, volumes)
+def _call_fields(launcher: Launcher, request: JobRequest, record: JobRecord) -> dict[str, object]:
+    user_data_script = user_data(request.name, record.run, request.bucket, launcher.region, request.max_hours)
+    volumes = root_volume(request, launcher.root_volume_of(record.image))
+    return launch_fields(request, record.run, record.image, user_data_script, volumes)

@@ -1,4 +1,6 @@
-"""Upload a job's code into the bucket: a folder's archive, or an archive's copy in S3."""
+"""Upload a job's code into the bucket. The code is either an archive of a folder, or an archive that is copied within
+S3.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 
 def check_upload(launcher: Launcher, request: JobRequest) -> None:
     """Raise GiveUp, or an error of `Launcher`, for code that cannot be uploaded."""
-    source = source_of(request.code)
-    if source is not None and (size := launcher.size(*source)) > LIMIT_BYTES:
-        raise GiveUp(f"{request.code} has {size / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:g} MB")
+    code_source = source_of(request.code)
+    if code_source is not None and (code_bytes := launcher.size(*code_source)) > LIMIT_BYTES:
+        raise GiveUp(f"the code {request.code} has {code_bytes / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:g} MB")
     launcher.check_bucket(request.bucket)
 
 
 def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> None:
-    """Upload the code and the request. `packed` None: the code is an archive in S3."""
-    key = files.code_key(request.name)
+    """Upload the code and the request. If `packed` is None, the code is an archive in S3."""
+    code_key = files.code_key(request.name)
     if packed is not None:
-        launcher.put(request.bucket, key, packed.content)
-    elif (source := source_of(request.code)) is not None:
-        launcher.copy(source, request.bucket, key)
-    launcher.put(request.bucket, files.request_key(request.name), request.text())
+        launcher.put(request.bucket, code_key, packed.content)
+    elif (code_source := source_of(request.code)) is not None:
+        launcher.copy(code_source, request.bucket, code_key)
+    launcher.put(request.bucket, files.request_key(request.name), request.as_json())

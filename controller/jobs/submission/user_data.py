@@ -1,4 +1,4 @@
-"""The user data of a job's machines: a script for unmodified images, with the nodes' program inside."""
+"""The user data of a job's machines: a script for unmodified machine images, which contains the nodes' program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zlib
 from functools import cache
 from importlib.resources import files
 
-MARK = "# dyntrain-job "  # by which the embedded cloud recognises such a script
+SCRIPT_MARK = "# dyntrain-job "  # by which the embedded cloud recognises such a script
 LIMIT_BYTES = 16_384  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
 PROGRAM = (
     "controller/contract/job_files.py",
@@ -21,12 +21,14 @@ PROGRAM = (
     ),
 )
 PACKAGES = ("", "controller/", "controller/contract/", "node_bootstrap/")
-_DATE = (1980, 1, 1, 0, 0, 0)
+_ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its bytes never change
 
 # The script's boto3 is newer than 1.35.2, the first that writes an object only where there is none
 # (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0", since
 # user data are run from a file: believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
-_UNPACK = "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
+_UNPACK_CODE = (
+    "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
+)
 _SCRIPT = """\
 #!/bin/bash
 {mark}{arguments}
@@ -61,34 +63,46 @@ exit
 
 
 def program() -> bytes:
-    """A zip archive that Python can run, always with the same bytes, and not compressed: `_packed` compresses it."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zip_file:
-        parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
-        for name in PROGRAM:
-            parts[f"dyntrain/{name}"] = files("dyntrain").joinpath(name).read_text(encoding="utf-8")
-        parts["__main__.py"] = "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
-        for name, text in sorted(parts.items()):
-            zip_file.writestr(zipfile.ZipInfo(name, _DATE), text)
-    return content.getvalue()
+    """The nodes' program as a zip archive that Python can run. The archive always has the same bytes, and is not
+    compressed, because `_packed_program` compresses it.
+    """
+    zip_buffer = io.BytesIO()
+    with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
+        texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
+        for file_name in PROGRAM:
+            texts_by_path[f"dyntrain/{file_name}"] = files("dyntrain").joinpath(file_name).read_text(encoding="utf-8")
+        texts_by_path["__main__.py"] = (
+            "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
+        )
+        for file_name, text in sorted(texts_by_path.items()):
+            zip_file.writestr(zipfile.ZipInfo(file_name, _ENTRY_DATE), text)
+    return zip_buffer.getvalue()
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """The script, below EC2's size limit, without settings of the job: who may describe instances can read it."""
+    """The user-data script, which is smaller than EC2's limit. The script contains no settings of the job, because
+    everybody who may describe instances can read it.
+    """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
-    seconds = int(max_hours * 3600) + 3600
-    script = _SCRIPT.format(mark=MARK, arguments=arguments, seconds=seconds, minutes=seconds // 60, unpack=_UNPACK)
-    return f"{script}#{_packed()}\n"
+    shutdown_seconds = int(max_hours * 3600) + 3600
+    script = _SCRIPT.format(
+        mark=SCRIPT_MARK,
+        arguments=arguments,
+        seconds=shutdown_seconds,
+        minutes=shutdown_seconds // 60,
+        unpack=_UNPACK_CODE,
+    )
+    return f"{script}#{_packed_program()}\n"
 
 
 @cache
-def _packed() -> str:
+def _packed_program() -> str:
     return base64.b85encode(zlib.compress(program(), 9)).decode()
 
 
 def program_of(text: str) -> tuple[bytes, list[str]] | None:
-    """The program inside a job's user data, and its arguments; None for any other user data."""
-    match = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
-    if match is None:
+    """The program inside a job's user data, and the program's arguments. Returns None for any other user data."""
+    header_match = re.match(rf"#!/bin/bash\n{SCRIPT_MARK}(.*)\n", text)
+    if header_match is None:
         return None
-    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(match[1])
+    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(header_match[1])

@@ -67,7 +67,7 @@ def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = decision_of(ports, stored, machines).record
     alive_count = 0 if record.ended else launcher.alive_count(record)
-    exit_codes = dict(ports.results.codes(record, range(record.nodes)))
+    exit_codes = dict(ports.results.exit_codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
     job_phase = phase(record, machines, alive_count)
     is_late = job_phase == "STARTING" and not alive_count and ports.clock() - record.since > START_SECONDS
