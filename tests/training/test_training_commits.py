@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +98,25 @@ def test_t19_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) ->
     assert not isinstance(caught.value, CommitDamaged), "a volume that is away for a moment is no reason to go back"
 
 
-@pytest.fixture
-def small_disk() -> Iterator[int]:
-    """No file of this process can grow beyond so many bytes: a write fails in the middle, as on a full disk."""
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond `size` bytes: a write fails in the middle, as on a full disk.
+
+    Not for longer than needed: pytest writes to files, too.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield 4096
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_t19_a_write_that_fails_half_way_leaves_the_commit_before_intact(tmp_path: Path, small_disk: int) -> None:
+def test_t19_a_write_that_fails_half_way_leaves_the_commit_before_intact(tmp_path: Path) -> None:
     store = CommitStore(tmp_path)
     name = store.write(5, 1, b"good")
-    with pytest.raises(CheckpointError, match="previous commit is intact"):
-        store.write(10, 1, b"x" * 2 * small_disk)
+    with pytest.raises(CheckpointError, match="previous commit is intact"), small_disk(4096):
+        store.write(10, 1, b"x" * 8192)
     assert store.read(name) == b"good"
     assert [path.name for path in tmp_path.iterdir()] == [name], "nothing half written stays"
 

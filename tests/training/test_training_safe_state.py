@@ -9,12 +9,14 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.host.safe_memory import SafeMemory, inherited_memory
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.state import safe_state
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.state.safe_state import PAGE, SLACK, SafeStates
 
@@ -159,23 +161,28 @@ def test_memory_is_taken_once_and_grows_with_the_state(memory: SafeMemory) -> No
     assert bytes(kept(states, 9, 9, SIZE + 2 * SLACK)) == bytes([9]) * (SIZE + 2 * SLACK)
 
 
-@pytest.fixture
+@contextmanager
 def no_room() -> Iterator[None]:
+    """Not for longer than needed: pytest writes to files, too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_without_room_training_goes_on_unsafe_and_says_so_once(
-    memory: SafeMemory, no_room: None, caplog: pytest.LogCaptureFixture
+    memory: SafeMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
     states = SafeStates(memory.descriptors, "j")
-    states.reserve(SIZE)
-    blocks = [bytes(kept(states, fill)) for fill in (1, 2)]
+    with no_room():
+        states.reserve(SIZE)
+        blocks = [bytes(kept(states, fill)) for fill in (1, 2)]
     assert blocks == [bytes([fill]) * SIZE for fill in (1, 2)]
     assert states.newest() is None
-    assert [record.getMessage() for record in caplog.records] == [
+    own_records = [record for record in caplog.records if record.name == safe_state.__name__]
+    assert [record.getMessage() for record in own_records] == [
         "no shared memory for the state ([Errno 27] File too large): a restart continues from the last commit"
     ]
 
