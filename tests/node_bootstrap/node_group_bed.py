@@ -69,7 +69,7 @@ class Child:
 class Node:
     """Blanks are ready at once while `quick`; the host's fork servers are `servers`."""
 
-    environment, theirs = dict[str, str](), None
+    environment, child_fd = dict[str, str](), None
 
     def __init__(self) -> None:
         here: Any = self

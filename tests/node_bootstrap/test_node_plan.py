@@ -191,7 +191,7 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
             fickle = itertools.cycle([False, False, True])
             changed = replace(here.dependencies(), systemctl=("true",), is_mount=lambda path: next(fickle))
             code = await run_node(changed)
-            assert "the step volume was carried out, but its result is missing" in here.logged()
+            assert "the step volume failed: it was carried out, but its result is missing" in here.logged()
             return code
 
     assert asyncio.run(scenario()) == TRY_AGAIN

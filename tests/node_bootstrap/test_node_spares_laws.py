@@ -26,7 +26,7 @@ NOBODY = 1 << 23  # no process has such a number
 class Line:
     """To one spare; it never gets ready by itself."""
 
-    environment, theirs = dict[str, str](), 0
+    environment, child_fd = dict[str, str](), 0
 
     def __init__(self) -> None:
         self.is_ready, self.listens = asyncio.Event(), True
