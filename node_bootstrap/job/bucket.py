@@ -25,10 +25,9 @@ CONNECTION_ERRORS = (exceptions.ConnectionError, exceptions.HTTPClientError)
 
 
 def client(service: str, region: str) -> Any:
-    """Make a client of an AWS service, which retries failed requests."""
-    client_config = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=30)
+    config = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=30)
     make_client: Any = boto3.session.Session().client  # its type knows every service by name
-    return make_client(service, region_name=region, config=client_config)
+    return make_client(service, region_name=region, config=config)
 
 
 def error_code(error: ClientError) -> str:
@@ -36,7 +35,7 @@ def error_code(error: ClientError) -> str:
 
 
 class Bucket:
-    """Access to the job's objects in S3. All methods may raise one of AWS_ERRORS."""
+    """Access to the job's objects. Methods raise one of AWS_ERRORS."""
 
     def __init__(self, s3: Any, bucket: str, name: str, run: str) -> None:
         self._s3 = s3
@@ -44,7 +43,7 @@ class Bucket:
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str) -> str | None:
-        """Return an object's text, or None if the object does not exist."""
+        """Return an object's text, or None if there is no object."""
         try:
             return str(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode())
         except ClientError as error:
@@ -62,8 +61,8 @@ class Bucket:
     def upload(self, path: Path, key: str) -> None:
         self._s3.upload_file(str(path), self._bucket, key)
 
-    def write_verdict(self, verdict: Exit) -> None:
-        """Write the job's verdict (how the job ended), unless S3 already contains a verdict."""
+    def settle(self, verdict: Exit) -> None:
+        """Write the job's verdict (how the job ended), unless one exists."""
         try:
             key = verdict_key(self._name, self._run)
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=verdict.text().encode(), IfNoneMatch="*")
@@ -72,62 +71,57 @@ class Bucket:
                 raise
 
     def verdict(self) -> Exit | None:
-        verdict_text = self.read(verdict_key(self._name, self._run))
-        return None if verdict_text is None else exit_of(verdict_text)
+        text = self.read(verdict_key(self._name, self._run))
+        return None if text is None else exit_of(text)
 
-    def exit_codes(self, nodes: int) -> dict[int, int | None]:
-        """Return the exit code of each rank that has ended."""
-        exit_codes = {}
+    def codes(self, nodes: int) -> dict[int, int | None]:
+        """Exit codes of the ranks that have ended."""
+        codes = {}
         for rank in range(nodes):
-            exit_text = self.read(rank_exit_key(self._name, self._run, rank))
-            if exit_text is not None:
-                exit_codes[rank] = exit_of(exit_text).code
-        return exit_codes
+            text = self.read(rank_exit_key(self._name, self._run, rank))
+            if text is not None:
+                codes[rank] = exit_of(text).code
+        return codes
 
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:
-        """Return when each rank last wrote its sign of life, by S3's clock, and the ranks that have ended."""
+        """Return when each rank last wrote its sign of life, by S3's clock, and which ranks have ended."""
         last_seen: dict[int, float] = {}
         ended_ranks: set[int] = set()
         prefix = run_prefix(self._name, self._run)
-        for s3_object in self._objects(prefix):
-            rank, _, file_name = s3_object["Key"][len(prefix) :].partition("/")
-            if file_name == "alive" and rank.isdecimal():
-                last_seen[int(rank)] = s3_object["LastModified"].timestamp()
-            elif file_name == "exit.json" and rank.isdecimal():
+        for entry in self._objects(prefix):
+            rank, _, leaf = entry["Key"][len(prefix) :].partition("/")
+            if leaf == "alive" and rank.isdecimal():
+                last_seen[int(rank)] = entry["LastModified"].timestamp()
+            elif leaf == "exit.json" and rank.isdecimal():
                 ended_ranks.add(int(rank))
         return last_seen, ended_ranks
 
     def fetch_artifacts(self, folder: Path) -> int:
         """Download the artifacts of earlier runs; returns their number."""
-        prefix, artifact_count = artifacts_prefix(self._name), 0
-        for s3_object in self._objects(prefix):
-            artifact_name = s3_object["Key"][len(prefix) :]
-            path = (folder / artifact_name).resolve()
-            if s3_object["Key"].endswith("/") or folder.resolve() not in path.parents:
+        prefix, count = artifacts_prefix(self._name), 0
+        for entry in self._objects(prefix):
+            name = entry["Key"][len(prefix) :]
+            path = (folder / name).resolve()
+            if entry["Key"].endswith("/") or folder.resolve() not in path.parents:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.download(s3_object["Key"], path)
-            self._uploaded[artifact_name] = _fingerprint(path)  # this copy must not overwrite another rank's newer file
-            artifact_count += 1
-        return artifact_count
+            self.download(entry["Key"], path)
+            self._uploaded[name] = _fingerprint(path)  # this copy must not overwrite another rank's newer file
+            count += 1
+        return count
 
     def save_artifacts(self, folder: Path) -> int:
         """Upload new and changed files; returns their number.
 
-        After an error the next files are still uploaded, and the first error is raised at the end. A connection error
-        is raised at once.
+        The first error is raised after the other files, a connection error at once.
         """
-        saved_count = 0
+        count = 0
         first_error: Exception | None = None
-        for path in sorted(
-            Path(parent_folder) / file_name
-            for parent_folder, _, file_names in os.walk(folder)
-            for file_name in file_names
-        ):
+        for path in sorted(Path(parent) / name for parent, _, names in os.walk(folder) for name in names):
             if path.is_symlink() or not path.is_file():
                 continue
             try:
-                saved_count += self._upload_if_changed(path, path.relative_to(folder).as_posix())
+                count += self._save(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
                 continue  # the file was temporary
             except CONNECTION_ERRORS:
@@ -136,9 +130,9 @@ class Bucket:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
-        return saved_count
+        return count
 
-    def _upload_if_changed(self, path: Path, name: str) -> bool:
+    def _save(self, path: Path, name: str) -> bool:
         fingerprint = _fingerprint(path)
         if self._uploaded.get(name) == fingerprint:
             return False
@@ -152,6 +146,6 @@ class Bucket:
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:
-    """Return a value that changes when the file changes: its time of modification and its size."""
+    """Return a value that changes when the file changes."""
     file_status = os.stat(path)
     return file_status.st_mtime_ns, file_status.st_size

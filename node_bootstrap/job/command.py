@@ -1,4 +1,4 @@
-"""Unpacks the job's code, installs its packages, and runs its command as an unprivileged process."""
+"""The job's command: its code and packages, and the unprivileged process that runs it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any
 from dyntrain.node_bootstrap.job.output import Output
 
 INSTALL_SECONDS = 1800.0
-OUTPUT_DRAIN_SECONDS = 5.0
-PR_SET_PDEATHSIG = 1  # option of prctl(2)
+DRAIN_SECONDS = 5.0
+PR_SET_PDEATHSIG = 1
 
 
 class CommandFailed(Exception):
@@ -41,18 +41,16 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
-    """Unpack the archive with the checks of tarfile's filter, which early releases of Python 3.9 lack."""
+    """Unpack with the checks of tarfile's filter, which Python 3.9 may lack."""
     for member in tar.getmembers():
         target_path = (folder / member.name).resolve()
         if not (member.isfile() or member.isdir()) or folder.resolve() not in (target_path, *target_path.parents):
-            raise CommandFailed(
-                f"the code cannot be unpacked: {member.name!r} is a link or a path outside of the folder"
-            )
+            raise CommandFailed(f"the code cannot be unpacked: {member.name!r} is a link or outside path")
     tar.extractall(folder)  # noqa: S202
 
 
 class Account:
-    """The user that runs the job's command. If `user` is None, the current user runs the command."""
+    """The user that runs the command, or None for the current user."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
@@ -61,12 +59,12 @@ class Account:
         self._ids = None if passwd_entry is None else (passwd_entry.pw_uid, passwd_entry.pw_gid)
 
     def set_owner(self, folder: Path) -> None:
-        """Make the user the owner of the folder and its content."""
+        """Change the owner of the folder and its content."""
         if self._ids is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, *self._ids, follow_symlinks=False)
 
-    def popen_options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         if self._ids is None:
             return {}
         return {"user": self._ids[0], "group": self._ids[1], "extra_groups": ()}
@@ -75,13 +73,13 @@ class Account:
 def install(
     python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
 ) -> None:
-    """Install the job's packages in addition to the machine image's, as the command's user. Raises CommandFailed."""
-    venv_command = [python, "-m", "venv", "--system-site-packages", str(environment)]
-    pip_command = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
-    for argv in (venv_command, pip_command):
+    """Install the job's packages, as the command's user. Raises CommandFailed."""
+    venv_argv = [python, "-m", "venv", "--system-site-packages", str(environment)]
+    pip_argv = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
+    for argv in (venv_argv, pip_argv):
         output.say(" ".join(argv))
         try:
-            completed_process = subprocess.run(
+            result = subprocess.run(
                 argv,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -89,18 +87,18 @@ def install(
                 check=False,
                 cwd=str(requirements.parent),
                 env={**os.environ, **env, "HOME": account.home},
-                **account.popen_options(),
+                **account.options(),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"{' '.join(argv)}: {error}") from error
-        for line in completed_process.stdout.splitlines():
-            output.write_line(line)
-        if completed_process.returncode:
+        for line in result.stdout.splitlines():
+            output.line(line)
+        if result.returncode:
             raise CommandFailed(f"the packages of {requirements.name} cannot be installed")
 
 
 class Command:
-    """The process of the job's command, which is killed when this program dies. Raises CommandFailed."""
+    """The command's process, which is killed when this program dies. Raises CommandFailed."""
 
     def __init__(
         self,
@@ -128,19 +126,19 @@ class Command:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
-                **account.popen_options(),
+                **account.options(),
             )
         except OSError as error:
             raise CommandFailed(f"the command cannot be started: {error}") from error
         self._reader = threading.Thread(target=output.copy, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
-    def exit_code(self) -> int | None:
-        """Return the command's exit code, or None while the command runs."""
+    def code(self) -> int | None:
+        """Exit code, or None while the command runs."""
         return self._process.poll()
 
     def end(self, patience: float) -> None:
-        """Send SIGTERM, and after `patience` seconds SIGKILL, to all processes of the command; read its output."""
+        """Send SIGTERM, then SIGKILL after `patience` seconds, to all processes of the command; read its output."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGTERM)
         deadline = time.monotonic() + patience
@@ -149,13 +147,13 @@ class Command:
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._reader.join(OUTPUT_DRAIN_SECONDS)
+        self._reader.join(DRAIN_SECONDS)
         if self._process.stdout is not None and not self._reader.is_alive():
             self._process.stdout.close()
 
 
 def python_of(path: str) -> str:
-    """Return the path of the `python3` that the command finds in its PATH, which is `path`."""
+    """Return the `python3` that is first in the PATH `path`."""
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(folder, "python3"), os.X_OK):
             return os.path.join(folder, "python3")

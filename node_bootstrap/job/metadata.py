@@ -8,31 +8,29 @@ import time
 import urllib.error
 import urllib.request
 
-DEFAULT_URL = "http://169.254.169.254"
-TOKEN_LIFETIME_SECONDS = 21600
-REQUEST_TIMEOUT_SECONDS = 5.0
+ADDRESS = "http://169.254.169.254"
+TOKEN_SECONDS = 21600
+CALL_SECONDS = 5.0
 
 
 class MetadataMissing(Exception):
-    """The instance metadata service does not answer, or a value does not exist."""
+    """The metadata service does not answer, or a value is missing."""
 
 
 class Metadata:
-    """Client of the instance metadata service."""
-
     def __init__(self) -> None:
-        self._base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", DEFAULT_URL).rstrip("/")
+        self._base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", ADDRESS).rstrip("/")
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy cannot reach this address
         self._token = ""
         self._token_expires = 0.0
 
     def get(self, path: str) -> str | None:
-        """Return the value at `path`, or None if it does not exist. Raises MetadataMissing if the service fails."""
+        """Return the value at `path`, or None. Raises MetadataMissing."""
         try:
             if time.monotonic() >= self._token_expires:
-                headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFETIME_SECONDS)}
+                headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
                 self._token = self._request("PUT", "api/token", headers)
-                self._token_expires = time.monotonic() + TOKEN_LIFETIME_SECONDS / 2
+                self._token_expires = time.monotonic() + TOKEN_SECONDS / 2
             return self._request("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})
         except urllib.error.HTTPError as error:
             if error.code == 404:
@@ -42,7 +40,7 @@ class Metadata:
             raise MetadataMissing(f"{path}: {error}") from error
 
     def wait_for(self, path: str, seconds: float) -> str:
-        """Wait until the value at `path` exists, and return it. Raises MetadataMissing after `seconds`."""
+        """Wait for the value at `path`. Raises MetadataMissing after `seconds`."""
         deadline = time.monotonic() + seconds
         failure = "the value does not exist"
         while True:
@@ -57,5 +55,5 @@ class Metadata:
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> str:
         request = urllib.request.Request(f"{self._base}/latest/{path}", method=method, headers=headers)  # noqa: S310
-        with self._opener.open(request, timeout=REQUEST_TIMEOUT_SECONDS) as response:
+        with self._opener.open(request, timeout=CALL_SECONDS) as response:
             return str(response.read().decode())

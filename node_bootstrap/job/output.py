@@ -1,4 +1,4 @@
-"""Writes the output of the job's command to a file and to CloudWatch, and keeps the last lines in memory."""
+"""The command's output: in a file and in CloudWatch, with its last lines in memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 BATCH_BYTES = 1_000_000
 BATCH_EVENTS = 10_000
-EVENT_BYTES = 26  # bytes that CloudWatch adds to the size of each event
-LINE_BYTES = 200_000  # a longer line is divided
-WAITING_LINES = 100_000  # of more lines that wait for CloudWatch, the oldest are dropped
-SHIP_SECONDS = 2.0  # pause between batches for CloudWatch
-LAST_SECONDS = 20.0  # time limit for sending the last lines
+EVENT_BYTES = 26  # added by CloudWatch to each event
+LINE_BYTES = 200_000
+WAITING_LINES = 100_000  # the oldest are dropped when CloudWatch cannot be reached
+SHIP_SECONDS = 2.0
+LAST_SECONDS = 20.0
 
 
 class Output:
-    """The output of the job's command; thread-safe. `connect` makes the client of CloudWatch Logs.
+    """The command's output, thread-safe. `connect` makes the client of CloudWatch Logs.
 
-    If CloudWatch refuses lines, they are in the file, and the error is written there once.
+    If CloudWatch refuses lines, they and the error are in the file.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -45,28 +45,28 @@ class Output:
         self._shipper.start()
 
     def say(self, text: str) -> None:
-        """Write a message of this program to the output."""
-        self.write_line(f"dyntrain: {text}".encode())
+        """Write a message of this program."""
+        self.line(f"dyntrain: {text}".encode())
 
-    def write_line(self, line: bytes) -> None:
-        decoded_line = line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r\n")
+    def line(self, line: bytes) -> None:
+        text = line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r\n")
         with self._lock:
             self._file.write(line.rstrip(b"\r\n") + b"\n")
             self._file.flush()
-            self._last.append(decoded_line)
-            self._waiting.append((int(time.time() * 1000), decoded_line or " "))  # CloudWatch takes no empty message
+            self._last.append(text)
+            self._waiting.append((int(time.time() * 1000), text or " "))  # CloudWatch takes no empty message
 
-    def last_lines(self) -> list[str]:
+    def tail(self) -> list[str]:
         with self._lock:
             return list(self._last)
 
     def copy(self, source: IO[bytes]) -> None:
         """Copy all lines of `source` to the output."""
         for line in iter(lambda: source.readline(LINE_BYTES), b""):
-            self.write_line(line)
+            self.line(line)
 
     def close(self) -> None:
-        """Send the remaining lines to CloudWatch, for at most LAST_SECONDS."""
+        """Send the remaining lines, for at most LAST_SECONDS."""
         self._over.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()
@@ -77,7 +77,7 @@ class Output:
         self._ship()
 
     def _ship(self) -> None:
-        while batch := self._take_batch():
+        while batch := self._batch():
             try:
                 self._send(batch)
             except AWS_ERRORS as error:
@@ -90,7 +90,7 @@ class Output:
                         self._file.write(f"dyntrain: CloudWatch does not take the output: {error}\n".encode())
                 return
 
-    def _take_batch(self) -> list[tuple[int, str]]:
+    def _batch(self) -> list[tuple[int, str]]:
         batch: list[tuple[int, str]] = []
         size_bytes = 0
         with self._lock:
@@ -103,18 +103,18 @@ class Output:
 
     def _send(self, batch: list[tuple[int, str]]) -> None:
         if self._logs is None:
-            logs_client = self._connect()
+            logs = self._connect()
             with suppress(ClientError):  # the group may exist, and the role may not create groups
-                logs_client.create_log_group(logGroupName=LOG_GROUP)
+                logs.create_log_group(logGroupName=LOG_GROUP)
             try:
-                logs_client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
+                logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
             except ClientError as error:
                 if error_code(error) != "ResourceAlreadyExistsException":
                     raise
-            self._logs = logs_client
+            self._logs = logs
         timestamp = 0
         events = []
-        for written_at, line in batch:
+        for written_at, text in batch:
             timestamp = max(timestamp, written_at)
-            events.append({"timestamp": timestamp, "message": line})
+            events.append({"timestamp": timestamp, "message": text})
         self._logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=self._stream, logEvents=events)

@@ -1,4 +1,4 @@
-"""Decisions of a node of a job: its command's environment, and how its rank and the job ended. Pure."""
+"""Decisions of a node: its command's environment, and how rank and job ended. Pure."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import NamedTuple
 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, TAIL_CHARACTERS, TAIL_LINES, Exit
 
-MAX_START_SECONDS = 900.0  # by then every node must have written a sign of life
-MAX_SILENT_SECONDS = 300.0  # a node without a sign of life for longer counts as lost
+START_SECONDS = 900.0  # by then every node must show a sign of life
+SILENT_SECONDS = 300.0  # a node silent for longer counts as lost
 
 
 class Plan(NamedTuple):
-    """The plan of one run of a job."""
+    """The plan of a job's run."""
 
     name: str  # of the job
-    run: str  # id of this run of the job
-    nodes: int  # number of nodes
-    port: int  # MASTER_PORT
+    run: str  # id of the run
+    nodes: int
+    port: int
     command: list[str]
     env: dict[str, str]
-    artifacts: str  # folder of the artifacts in the code's folder
-    requirements: str  # path of the file that lists packages; "" for none
-    resumed: bool  # whether artifacts of earlier runs are restored
-    seconds: float  # time limit of the job, from this node's start
+    artifacts: str
+    requirements: str  # file of packages, or ""
+    resumed: bool
+    seconds: float  # time limit of the job
 
 
-def parse_plan(text: str) -> Plan:
+def plan_of(text: str) -> Plan:
     plan_fields = json.loads(text)
     return Plan(**{name: plan_fields[name] for name in Plan._fields})
 
 
-def command_environment(
+def environment(
     plan: Plan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
 ) -> dict[str, str]:
-    """Return the environment of the job's command.
+    """Environment of the job's command.
 
-    The job's variables override those of the machine, except PATH (`path`) and the variables for rank and master.
+    The job's variables override the machine's, but not PATH (`path`) and those of rank and master.
     """
     return {
         **{variable: inherited[variable] for variable in ("LANG", "LD_LIBRARY_PATH") if variable in inherited},
@@ -55,7 +55,7 @@ def command_environment(
     }
 
 
-def shortened_tail(lines: Sequence[str]) -> str:
+def last_lines(lines: Sequence[str]) -> str:
     return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
@@ -67,7 +67,7 @@ def exit_of_command(rank: int, code: int, now: float, log_tail: str) -> Exit:
 
 
 def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
-    """Return the job's verdict: failure if this rank failed, success if all ranks succeeded, None before."""
+    """The job's verdict: failure if this rank failed, success if all ranks succeeded, else None."""
     if own_exit.verdict != SUCCEEDED:
         return own_exit
     if any(codes.get(rank) != 0 for rank in range(nodes)):
@@ -76,7 +76,7 @@ def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> E
 
 
 def exit_of_interrupted_rank(rank: int, now: float) -> Exit:
-    """Return the `Exit` of a rank whose Spot instance EC2 takes back."""
+    """Exit of a rank whose Spot instance EC2 takes back."""
     return Exit(INTERRUPTED, rank, None, f"EC2 takes back the Spot instance of rank {rank}", now)
 
 
@@ -88,15 +88,15 @@ def exit_of_lost_rank(
     uptime: float,
     now: float,
 ) -> Exit | None:
-    """Return the `Exit` of a rank whose signs of life are missing, or None if there is no such rank.
+    """Exit of another rank that fell silent or never showed a sign of life.
 
-    `last_seen`: times of the last signs of life, by S3's clock. `uptime`: age of this node, in seconds.
+    `last_seen`: times of signs of life, by S3's clock. `uptime`: this node's age in seconds.
     """
     own_last_seen = last_seen.get(rank, 0.0)
     for other_rank in sorted(set(range(nodes)) - ended_ranks - {rank}):
-        if other_rank in last_seen and own_last_seen - last_seen[other_rank] > MAX_SILENT_SECONDS:
+        if other_rank in last_seen and own_last_seen - last_seen[other_rank] > SILENT_SECONDS:
             reason = f"rank {other_rank} has been silent for {own_last_seen - last_seen[other_rank]:.0f} seconds"
-        elif other_rank not in last_seen and uptime > MAX_START_SECONDS:
+        elif other_rank not in last_seen and uptime > START_SECONDS:
             reason = f"rank {other_rank} has shown no sign of life, {uptime:.0f} seconds after rank {rank} started"
         else:
             continue

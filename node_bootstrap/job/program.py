@@ -23,17 +23,17 @@ from dyntrain.node_bootstrap.job.metadata import Metadata, MetadataMissing
 from dyntrain.node_bootstrap.job.output import Output
 from dyntrain.node_bootstrap.job.plan import Plan
 
-COMMAND_CHECK_SECONDS = 0.2
-VERDICT_CHECK_SECONDS = 3.0
+LOOK_SECONDS = 0.2
+VERDICT_SECONDS = 3.0
 MINUTE = 60.0
-MASTER_WAIT_SECONDS = 900.0
-AWS_TRIES = 6
+MASTER_SECONDS = 900.0
+LAST_TRIES = 6
 RETRY_SECONDS = 5.0
-KILL_DELAY_SECONDS = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes in all
+PATIENCE = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes in all
 
 
 class Node:
-    """A node of a job. `beat`: seconds between signs of life. `retry`: seconds between tries to save the artifacts."""
+    """A node of a job. `beat`: seconds between signs of life. `retry`: seconds between tries to save artifacts."""
 
     def __init__(
         self,
@@ -57,15 +57,13 @@ class Node:
         self._finished = threading.Event()
 
     def run(self, account: Account) -> Exit:
-        """Run the job's command; returns how it ended. Signs of life are sent until `finish`."""
-        threading.Thread(target=self._watch_until_finished, name="watch", daemon=True).start()
+        """Run the command; returns how it ended. The node sends signs of life until `finish`."""
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
             search_path = self._make_ready(account)
-            master_address = self._wait_for_master()
-            env = deciding.command_environment(
-                self._plan, os.environ, search_path, self._rank, master_address, account.home
-            )
-            self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master_address}:{self._plan.port}")
+            master = self._wait_for_master()
+            env = deciding.environment(self._plan, os.environ, search_path, self._rank, master, account.home)
+            self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master}:{self._plan.port}")
             return self._run_command(Command(self._plan.command, self._code, env, account, self._output))
         except (CommandFailed, MetadataMissing) as error:
             return self._failure(str(error))
@@ -73,36 +71,32 @@ class Node:
             return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
-        """Save artifacts and output, and report how the command ended. An error in one task stops no other."""
+        """Save artifacts and output, and report the exit. Errors stop no other task."""
         self._output.say(own_exit.reason)
-        job_name, run_id, rank = self._plan.name, self._plan.run, self._rank
+        name, run, rank = self._plan.name, self._plan.run, self._rank
         if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
-            self._try("write the verdict", lambda: self._bucket.write_verdict(own_exit))
-        for _ in range(AWS_TRIES):
+            self._try("write the verdict", lambda: self._bucket.settle(own_exit))
+        for _ in range(LAST_TRIES):
             if self._try("save artifacts", self._save_artifacts):
                 break
             time.sleep(self._retry)
         self._output.close()
-        self._try(
-            "save the output", lambda: self._bucket.upload(self._output.path, files.output_key(job_name, run_id, rank))
-        )
-        self._try(
-            "write exit.json", lambda: self._bucket.write(files.rank_exit_key(job_name, run_id, rank), own_exit.text())
-        )
+        self._try("save the output", lambda: self._bucket.upload(self._output.path, files.output_key(name, run, rank)))
+        self._try("write exit.json", lambda: self._bucket.write(files.rank_exit_key(name, run, rank), own_exit.text()))
         if own_exit.verdict == files.SUCCEEDED:
             self._try("write the verdict", lambda: self._settle(own_exit))
         self._finished.set()
 
     def _settle(self, own_exit: Exit) -> None:
-        verdict = deciding.verdict_of(own_exit, self._bucket.exit_codes(self._plan.nodes), self._plan.nodes)
+        verdict = deciding.verdict_of(own_exit, self._bucket.codes(self._plan.nodes), self._plan.nodes)
         if verdict is not None:
-            self._bucket.write_verdict(verdict)
+            self._bucket.settle(verdict)
 
     def _make_ready(self, account: Account) -> str:
-        """Download the code and the artifacts, and install the packages; returns the PATH of the job's command."""
-        archive_path = self._folder / "code.tar.gz"
-        self._bucket.download(files.code_key(self._plan.name), archive_path)
-        unpack(archive_path, self._code)
+        """Fetch code, artifacts and packages; returns the command's PATH."""
+        archive = self._folder / "code.tar.gz"
+        self._bucket.download(files.code_key(self._plan.name), archive)
+        unpack(archive, self._code)
         self._artifacts.mkdir(parents=True, exist_ok=True)
         if self._plan.resumed:
             self._output.say(f"{self._bucket.fetch_artifacts(self._artifacts)} artifacts of earlier runs are restored")
@@ -118,7 +112,7 @@ class Node:
         return search_path
 
     def _wait_for_master(self) -> str:
-        deadline = time.monotonic() + MASTER_WAIT_SECONDS
+        deadline = time.monotonic() + MASTER_SECONDS
         while True:
             try:
                 return self._metadata.wait_for("tags/instance/MASTER_ADDR", 5.0)
@@ -131,32 +125,30 @@ class Node:
 
     def _run_command(self, command: Command) -> Exit:
         while True:
-            if (exit_code := command.exit_code()) is not None:
+            if (code := command.code()) is not None:
                 command.end(0.0)
-                return deciding.exit_of_command(
-                    self._rank, exit_code, time.time(), deciding.shortened_tail(self._output.last_lines())
-                )
+                return deciding.exit_of_command(self._rank, code, time.time(), deciding.last_lines(self._output.tail()))
             reason_to_end: Exit | None = None
             try:
                 reason_to_end = self._reason_to_end()
             except AWS_ERRORS as error:
-                self._log_aws_error("check the job", error)
+                self._log_error("check the job", error)
             if reason_to_end is not None:
                 self._output.say(f"{reason_to_end.reason}; the command is ended")
                 # Before the command ends: its end makes other ranks fail, and the first verdict counts.
-                self._try("write the verdict", partial(self._bucket.write_verdict, reason_to_end))
-                command.end(KILL_DELAY_SECONDS)
+                self._try("write the verdict", partial(self._bucket.settle, reason_to_end))
+                command.end(PATIENCE)
                 return reason_to_end
-            time.sleep(COMMAND_CHECK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     def _reason_to_end(self) -> Exit | None:
-        """Return the `Exit` with which the command must end now, or None if the command may continue."""
+        """Why the command must end now, or None if it may continue."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
             return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
         if self._interruption is not None:
             return self._interruption
-        if self._is_due("verdict", VERDICT_CHECK_SECONDS):
+        if self._is_due("verdict", VERDICT_SECONDS):
             verdict = self._bucket.verdict()
             if verdict is not None and verdict.verdict != files.SUCCEEDED:
                 return verdict._replace(rank=self._rank, code=None, at=time.time(), tail="")
@@ -167,16 +159,16 @@ class Node:
                 self._rank, self._plan.nodes, last_seen, ended_ranks, uptime, time.time()
             )
             if lost_exit is not None:
-                self._bucket.write_verdict(lost_exit)
+                self._bucket.settle(lost_exit)
                 return lost_exit._replace(rank=self._rank)
         return None
 
-    def _watch_until_finished(self) -> None:
-        """Send signs of life and watch for a Spot interruption, also while packages are installed."""
+    def _watch(self) -> None:
+        """Send signs of life and watch for a Spot interruption, also during installations."""
         verdict_sent = False
         while True:
             if self._is_due("alive", self._beat):
-                self._try("send the sign of life", self._send_sign_of_life)
+                self._try("send the sign of life", self._alive)
             try:
                 if self._interruption is None and self._metadata.get("spot/instance-action") is not None:
                     self._interruption = deciding.exit_of_interrupted_rank(self._rank, time.time())
@@ -184,19 +176,19 @@ class Node:
                 self._output.say(f"no answer from the metadata service: {error}")
             interruption = self._interruption
             if interruption is not None and not verdict_sent:
-                verdict_sent = self._try("write the verdict", partial(self._bucket.write_verdict, interruption))
-            if self._finished.wait(min(VERDICT_CHECK_SECONDS, self._beat)):
+                verdict_sent = self._try("write the verdict", partial(self._bucket.settle, interruption))
+            if self._finished.wait(min(VERDICT_SECONDS, self._beat)):
                 return
 
     def _is_due(self, task: str, seconds: float) -> bool:
-        """Whether `task`, which is repeated every `seconds`, is due now."""
+        """Whether `task`, repeated every `seconds`, is due now."""
         now = time.monotonic()
         if now < self._next_times.get(task, 0.0):
             return False
         self._next_times[task] = now + seconds
         return True
 
-    def _send_sign_of_life(self) -> None:
+    def _alive(self) -> None:
         self._bucket.write(files.alive_key(self._plan.name, self._plan.run, self._rank), f"{time.time()}\n")
 
     def _save_artifacts(self) -> None:
@@ -205,19 +197,18 @@ class Node:
             self._output.say(f"{saved_count} artifacts saved")
 
     def _failure(self, reason: str) -> Exit:
-        log_tail = deciding.shortened_tail(self._output.last_lines())
+        log_tail = deciding.last_lines(self._output.tail())
         return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), log_tail)
 
     def _try(self, task: str, action: Callable[[], None]) -> bool:
         try:
             action()
         except AWS_ERRORS as error:
-            self._log_aws_error(task, error)
+            self._log_error(task, error)
             return False
         return True
 
-    def _log_aws_error(self, task: str, error: Exception) -> None:
-        """Log that AWS failed at `task`; the error may be temporary."""
+    def _log_error(self, task: str, error: Exception) -> None:
         self._output.say(f"cannot {task}: {type(error).__name__}: {error}")
 
 
@@ -232,14 +223,14 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     metadata = Metadata()
     rank = int(metadata.wait_for("ami-launch-index", MINUTE))
-    output_path = options.root / "var" / "log" / "dyntrain-job" / "output.log"
-    output = Output(output_path, files.log_stream(options.name, rank), partial(client, "logs", options.region))
+    log_path = options.root / "var" / "log" / "dyntrain-job" / "output.log"
+    output = Output(log_path, files.log_stream(options.name, rank), partial(client, "logs", options.region))
     bucket = Bucket(client("s3", options.region), options.bucket, options.name, options.run)
     plan = None
-    for _ in range(AWS_TRIES):
+    for _ in range(LAST_TRIES):
         try:
             plan_text = bucket.read(files.plan_key(options.name, options.run))
-            plan = None if plan_text is None else deciding.parse_plan(plan_text)
+            plan = None if plan_text is None else deciding.plan_of(plan_text)
             break
         except AWS_ERRORS as error:
             output.say(f"the plan cannot be read: {error}")
@@ -248,7 +239,7 @@ def main() -> int:
         reason = f"rank {rank}: no plan at s3://{options.bucket}/{files.plan_key(options.name, options.run)}"
         output.say(reason)
         output.close()
-        bucket.write_verdict(Exit(FAILED, rank, None, reason, time.time()))
+        bucket.settle(Exit(FAILED, rank, None, reason, time.time()))
         return 1
     node = Node(bucket, plan, rank, metadata, output, folder)
     own_exit = node.run(Account(options.user))

@@ -16,7 +16,7 @@ from dyntrain.node_bootstrap.job import program
 from dyntrain.node_bootstrap.job.command import Account
 from dyntrain.node_bootstrap.job.metadata import MetadataMissing
 from dyntrain.node_bootstrap.job.plan import Plan
-from dyntrain.node_bootstrap.job.program import KILL_DELAY_SECONDS, Node
+from dyntrain.node_bootstrap.job.program import PATIENCE, Node
 
 PLAN = Plan("mnist", "0123456789ab-1", 2, 7777, ["train"], {}, "artifacts", "", False, 3600.0)
 
@@ -115,14 +115,14 @@ class Job:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(program, "unpack", lambda archive, folder: None)
     monkeypatch.setattr(program, "Command", lambda argv, folder, env, account, output: output)
-    monkeypatch.setattr(program, "COMMAND_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(program, "LOOK_SECONDS", 0.001)
     return Job(tmp_path)
 
 
 def test_a_job_over_its_hours_ends_for_that_and_not_for_the_ranks_that_fail_when_it_is_ended(job: Job) -> None:
     end = job.run(seconds=0.0)
     assert "more than its 0 hours" in job.settled[0].reason
-    assert (end.reason, end.code, job.ended_with) == (job.settled[0].reason, None, [KILL_DELAY_SECONDS])
+    assert (end.reason, end.code, job.ended_with) == (job.settled[0].reason, None, [PATIENCE])
 
 
 def test_a_job_whose_rank_fell_silent_ends_for_that_and_names_that_rank(job: Job) -> None:
@@ -143,7 +143,7 @@ def test_a_cause_that_could_not_be_told_at_once_ends_the_command_all_the_same(jo
     """S3 may be away for longer than EC2 waits."""
     job.away, job.taken, job.others = True, cause == "interruption", lambda: None
     end = job.run(**({} if job.taken else {"seconds": 0.0}))
-    assert job.ended_with == [KILL_DELAY_SECONDS]
+    assert job.ended_with == [PATIENCE]
     assert end.verdict == (INTERRUPTED if job.taken else FAILED)
     assert "S3 is away" in "".join(job.lines)
     assert job.settled[0].reason == end.reason
@@ -155,7 +155,7 @@ def test_a_rank_ends_with_the_verdict_of_another_and_says_why_as_that_one_did(jo
     end = job.run()
     assert job.settled[0] == first
     assert (end.verdict, end.rank, end.code, end.reason, end.tail) == (FAILED, 0, None, first.reason, "")
-    assert job.ended_with == [KILL_DELAY_SECONDS]
+    assert job.ended_with == [PATIENCE]
 
 
 def test_a_command_that_fails_by_itself_is_the_cause_with_what_it_wrote(job: Job) -> None:

@@ -21,10 +21,10 @@ from dyntrain.controller.jobs.submission.user_data import LIMIT_BYTES, PROGRAM, 
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unpack, unpack_without_filter
 from dyntrain.node_bootstrap.job.plan import (
-    MAX_SILENT_SECONDS,
-    MAX_START_SECONDS,
+    SILENT_SECONDS,
+    START_SECONDS,
     Plan,
-    command_environment,
+    environment,
     exit_of_command,
     exit_of_lost_rank,
     verdict_of,
@@ -174,7 +174,7 @@ def test_a_python_without_the_filter_takes_files_and_folders_of_the_folder_alone
         entry.type, entry.linkname = kind, "/etc/passwd"
         tar.addfile(entry)
     packed.seek(0)
-    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="is a link or a path outside"):
+    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="is a link or outside path"):
         unpack_without_filter(tar, tmp_path / "code")
     assert not list((tmp_path / "code").iterdir())
     assert not (tmp_path / "outside").exists()
@@ -185,7 +185,7 @@ PLAN = Plan("mnist", "0123456789ab-1", 2, 7777, ["x"], {"A": "b", "PATH": "/cond
 
 def test_the_command_finds_the_topology_and_what_the_person_gave_and_nothing_of_roots() -> None:
     inherited = {"PATH": "/bin", "SECRET": "root's", "AWS_ENDPOINT_URL": "http://x"}
-    env = command_environment(PLAN, inherited, "/job/venv/bin:/conda/bin", 1, "10.0.0.4", "/h")
+    env = environment(PLAN, inherited, "/job/venv/bin:/conda/bin", 1, "10.0.0.4", "/h")
     assert env == {
         "PATH": "/job/venv/bin:/conda/bin",
         "AWS_ENDPOINT_URL": "http://x",
@@ -198,7 +198,7 @@ def test_the_command_finds_the_topology_and_what_the_person_gave_and_nothing_of_
         "MASTER_ADDR": "10.0.0.4",
         "MASTER_PORT": "7777",
     }
-    assert command_environment(PLAN._replace(resumed=True), {}, "/bin", 1, "10.0.0.4", "/h")["RESUMED"] == "1"
+    assert environment(PLAN._replace(resumed=True), {}, "/bin", 1, "10.0.0.4", "/h")["RESUMED"] == "1"
 
 
 def test_the_last_that_succeeds_speaks_for_all_and_one_that_fails_speaks_at_once() -> None:
@@ -215,13 +215,13 @@ def test_the_last_that_succeeds_speaks_for_all_and_one_that_fails_speaks_at_once
 
 def test_a_rank_that_falls_silent_ends_the_job_and_one_that_is_done_or_slow_to_boot_does_not() -> None:
     own = 1000.0
-    assert exit_of_lost_rank(0, 3, {0: own, 1: own - MAX_SILENT_SECONDS + 1, 2: own}, set(), 60.0, own) is None
+    assert exit_of_lost_rank(0, 3, {0: own, 1: own - SILENT_SECONDS + 1, 2: own}, set(), 60.0, own) is None
     assert exit_of_lost_rank(0, 3, {0: own, 1: 0.0, 2: own}, {1}, 60.0, own) is None
-    silent = exit_of_lost_rank(0, 3, {0: own, 1: own - MAX_SILENT_SECONDS - 1, 2: own}, set(), 60.0, own)
+    silent = exit_of_lost_rank(0, 3, {0: own, 1: own - SILENT_SECONDS - 1, 2: own}, set(), 60.0, own)
     assert silent is not None
     assert (silent.verdict, silent.rank) == (FAILED, 1)
-    assert exit_of_lost_rank(0, 2, {0: own}, set(), MAX_START_SECONDS - 1, own) is None
-    never = exit_of_lost_rank(0, 2, {0: own}, set(), MAX_START_SECONDS + 1, own)
+    assert exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS - 1, own) is None
+    never = exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS + 1, own)
     assert never is not None
     assert "no sign of life" in never.reason
 
