@@ -52,7 +52,7 @@ class Step(ABC):
 
     @abstractmethod
     async def check(self) -> StepCondition:
-        """Check whether the step is done, without changing anything. A missing result raises no error."""
+        """Check whether the step is done, without changing anything. Raises no error for a missing result."""
 
     @abstractmethod
     async def carry_out(self) -> None:

@@ -13,8 +13,9 @@ from dyntrain.training.host.durable import sync
 def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] = (-1, -1)) -> None:
     """Replace a file so that readers see either the old or the new content. On return the new content is on disk.
 
-    The content is first written to a temporary file. Its name contains host and process id, so two nodes that share a
-    volume cannot mix their content. An existing file of that name is removed, since opening a pipe would block.
+    The content is first written to a temporary file. The temporary file's name contains host and process id, so two
+    nodes that share a volume cannot mix their content. An existing file of that name is removed, since opening a pipe
+    would block.
 
     `owner`: ids of user and group; -1 leaves an id unchanged. Raises OSError.
     """

@@ -57,8 +57,8 @@ def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
 
     Raises Unassigned without such a tag, and GiveUp if several tags have the suffix.
     """
-    if owner := tags.get(OWNER_TAG):
-        return owner
+    if owner_cluster := tags.get(OWNER_TAG):
+        return owner_cluster
     clusters = sorted(cluster for tag_key in tags if elastic.has(tag_key) and (cluster := elastic.cluster(tag_key)))
     if not clusters:
         raise Unassigned(

@@ -53,7 +53,7 @@ def profile_text(values: Mapping[str, str]) -> str:
 def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
     """Return further lines of the profile, for the shells of people who log in.
 
-    They set the number of hosts, set the socket for launches, and add `python` and `dyntrain` to PATH.
+    These lines set the number of hosts and the socket for launches, and add `python` and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
     count_line = (

@@ -1,4 +1,4 @@
-"""Step that checks whether the Python packages of the node's programs are installed, and MXNet's build."""
+"""Step that checks whether the node's Python packages are installed, and whether MXNet can use the GPUs."""
 
 from __future__ import annotations
 

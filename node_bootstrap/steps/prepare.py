@@ -241,7 +241,7 @@ def remove_marker(path: Path) -> None:
 
 
 def script_digest(script: str) -> str:
-    """Return the SHA-256 of the script, which may be a symbolic link. Raises OSError if it cannot be read."""
+    """Return the SHA-256 of the script, which may be a symbolic link. Raises OSError if the script cannot be read."""
     content = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
     if len(content) > SCRIPT_BYTES:
         raise OSError(errno.EFBIG, f"the script is larger than {SCRIPT_BYTES >> 20} MiB", script)

@@ -47,8 +47,8 @@ from dyntrain.training.protocol.node_messages import Launch
 def worker_program(program: Program, control_file: Path) -> Program:
     """Return the training program with the environment of a worker, which finds its job through `control_file`.
 
-    All workers hash strings with the same seed, since a training script may number the words of a `set`. A seed in the
-    program's environment is kept.
+    All workers hash strings with the same seed, since a training script may number the elements of a `set`. A seed in
+    the program's environment is kept.
     """
     hash_seed = program.environment.get("PYTHONHASHSEED", "0")
     return program.with_environment(
