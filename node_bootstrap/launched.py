@@ -1,12 +1,12 @@
-"""A node of a job that a person launched by hand: the same supervisor as on EC2, without AWS.
+"""Runs a node of a job that a person launched with `dyntrain launch`: the same supervisor as on EC2, without AWS.
 
     python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
 
-The launcher starts this command by name. So `training`, which has the launcher, need not import `node_bootstrap`. A
-host needs only the wheel, and processes have the same command line on every kind of node.
+The launcher starts this command by name, so the package `training`, which contains the launcher, need not import
+`node_bootstrap`. A host needs only the wheel of dyntrain.
 
-The launcher writes one line (`NodeSpec`) to standard input, which stays open. When it is closed, the node ends.
-Children die with this process, and its parent process kills any that are left (`dyntrain.training.host.reaper`).
+The launcher writes one line (`NodeSpec`) to standard input, which stays open. When standard input is closed, the node
+ends. Child processes die with this process, or its parent process kills them (`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from dyntrain.training.dt_scripts import environment
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.node_spec import NodeSpec
 
-MAX_LINE = 256 * 1024
-LOOK_SECONDS = 0.5
-BLANK = (sys.executable, "-m", "dyntrain.training.engine.blank")
+MAX_LINE_BYTES = 256 * 1024
+CONNECTION_CHECK_SECONDS = 0.5
+BLANK_COMMAND = (sys.executable, "-m", "dyntrain.training.engine.blank")
 log = logging.getLogger(__name__)
 
 
 class NoController:
-    """`Status` that reports nothing, for a node without a controller: the coordinator knows the node's state."""
+    """Takes the place of the controller on a node without one: all reports of the node's state are dropped."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         pass
@@ -60,26 +60,26 @@ class NoController:
 
 
 async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
-    """Run the node; returns the exit code. On return none of the node's processes is left.
+    """Run the node; returns the exit code. On return all processes of the node have ended.
 
-    RETIRED: the job no longer needs this host. TRY_AGAIN: the coordinator was away for too long.
+    The code is RETIRED if the job no longer needs this host, TRY_AGAIN if no coordinator was connected for too long.
     """
-    clocks = Clocks(spec.liveness_seconds, spec.progress_seconds)
+    job_timeouts = Clocks(spec.liveness_seconds, spec.progress_seconds)
     children = Children(str(folder), 1)
     try:
-        channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
-        supervisor = wire(spec, folder, channel, children, timing, clocks)
+        channel = ControlChannel(spec.endpoint.cluster, lambda: _access_of(spec), timing, job_timeouts)
+        supervisor = build_supervisor(spec, folder, channel, children, timing, job_timeouts)
         supervisor_task = asyncio.create_task(supervisor.run())
         retirement_task = asyncio.create_task(supervisor.until_retired())
         departure_task = asyncio.create_task(_wait_for_departure(supervisor))
-        abandonment_task = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
+        abandonment_task = asyncio.create_task(_wait_for_abandonment(channel, job_timeouts.progress))
         tasks = (supervisor_task, retirement_task, departure_task, abandonment_task)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if supervisor_task.done():
                 supervisor_task.result()  # the supervisor ends only with an error
             if abandonment_task.done():
-                log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
+                log.error("no coordinator at %s for %.0f s", spec.endpoint.url, job_timeouts.progress)
                 return TRY_AGAIN
             await supervisor.retire(
                 retirement_task.result() if retirement_task.done() else "the host was removed from the job"
@@ -90,24 +90,26 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
     finally:
-        await children.stop_all(timing.grace)
+        await children.stop_all(timing.retire_grace_seconds)
 
 
-def wire(
+def build_supervisor(
     spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
 ) -> Supervisor:
-    """Build the supervisor of the first worker, which has the supervisors of the host's other workers.
+    """Build the supervisor of the host's first worker; it runs the supervisors of the host's other workers too.
 
-    Their processes write to this process's output, which the launcher's terminal shows.
+    All processes of the node write to this process's output, which the launcher's terminal shows.
     """
     other_supervisors = []
     for slot in range(1, spec.slots):
-        slot_channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
-        other_supervisors.append(_supervisor(spec, folder, slot_channel, children, timing, clocks, slot, ()))
-    return _supervisor(spec, folder, channel, children, timing, clocks, 0, other_supervisors)
+        slot_channel = ControlChannel(spec.endpoint.cluster, lambda: _access_of(spec), timing, clocks)
+        other_supervisors.append(
+            _make_supervisor_of_slot(spec, folder, slot_channel, children, timing, clocks, slot, ())
+        )
+    return _make_supervisor_of_slot(spec, folder, channel, children, timing, clocks, 0, other_supervisors)
 
 
-def _supervisor(
+def _make_supervisor_of_slot(
     spec: NodeSpec,
     folder: Path,
     channel: ControlChannel,
@@ -117,7 +119,7 @@ def _supervisor(
     slot: int,
     other_supervisors: Sequence[Supervisor],
 ) -> Supervisor:
-    status, control_file = NoController(), path_of_slot(folder / "control.json", slot)
+    no_controller, control_file = NoController(), path_of_slot(folder / "control.json", slot)
     identity = Identity(
         instance_id=spec.instance_id,
         private_ip=spec.private_ip,
@@ -130,30 +132,34 @@ def _supervisor(
     # `python` in a launch command is the Python that has MXNet, in every shell
     variables = {**spec.worker_environment, **own_programs_first(spec.worker_environment)}
     variables = environment(variables, os.environ) if spec.dt_scripts else variables
-    program = Program(spec.command, variables, None, str(Path.cwd()))
-    worker = make_worker(worker_program(program, control_file), children, channel, status, timing, spec.warm_spares)
-    isolation = make_isolation(worker, _is_wanted, status, clocks.patience, timing)
+    training_program = Program(spec.command, variables, None, str(Path.cwd()))
+    worker = make_worker(
+        worker_program(training_program, control_file), children, channel, no_controller, timing, spec.warm_spares
+    )
+    isolation = make_isolation(worker, _always_wanted, no_controller, clocks.patience, timing)
     base_duties = None
     if spec.servers and not slot:
         # explicit address: ps-lite would otherwise pick an interface itself
-        blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
-        group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.send, timing)
-        base_duties = BaseDuties(return_at_once if spec.base else wait_forever, group, all_serve=not spec.base)
-    node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks, slot=slot, slots=spec.slots)
-    return Supervisor(node, channel, status, worker, isolation, base_duties, other_supervisors=other_supervisors)
+        blank_program = Program(BLANK_COMMAND, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
+        ps_group = PsGroup(blank_program, spec.servers + 1, spec.private_ip, children, channel.send, timing)
+        base_duties = BaseDuties(return_at_once if spec.base else wait_forever, ps_group, all_serve=not spec.base)
+    supervised_node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks, slot=slot, slots=spec.slots)
+    return Supervisor(
+        supervised_node, channel, no_controller, worker, isolation, base_duties, other_supervisors=other_supervisors
+    )
 
 
-async def _access(spec: NodeSpec) -> Access | None:
+async def _access_of(spec: NodeSpec) -> Access | None:
     return Access(spec.endpoint, spec.token)
 
 
-async def _is_wanted() -> bool:
-    """Return True: the launcher is the coordinator, and ends the nodes that it does not want."""
+async def _always_wanted() -> bool:
+    """Return True: the coordinator, which the launcher runs, ends each node that it no longer wants."""
     return True
 
 
 async def _wait_for_departure(supervisor: Supervisor) -> None:
-    """Wait until the host was removed from the job and its workers have left. On EC2 the controller waits for this."""
+    """Wait until the host is removed from the job and its workers have left (on EC2, the controller waits for this)."""
     supervisors = [supervisor, *supervisor.other_supervisors]
     while not all(
         supervisor_of_slot.unlisted.is_set() and supervisor_of_slot.worker.exited_cleanly.is_set()
@@ -165,39 +171,39 @@ async def _wait_for_departure(supervisor: Supervisor) -> None:
 
 
 async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
-    """Wait until no coordinator was connected for `seconds`: a dead launcher may not close standard input."""
+    """Wait until no coordinator has been connected for `seconds`: a dead launcher may leave standard input open."""
     connected_at = now = time.monotonic()
     while now - connected_at <= seconds:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CONNECTION_CHECK_SECONDS)
         now = time.monotonic()
         connected_at = now if channel.connected else connected_at
 
 
-async def _serve(folder: Path) -> int:
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_LINE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+async def _run_node_of_stdin(folder: Path) -> int:
+    event_loop, stdin_reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await event_loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin_reader), sys.stdin)
     # the launcher handles SIGINT; the children would inherit SIG_IGN
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    event_loop.add_signal_handler(signal.SIGINT, lambda: None)
     stop_event = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop_event.set)  # sent by the parent process, or because it has died
-    line = await reader.readline()
-    if not line:
+    event_loop.add_signal_handler(signal.SIGTERM, stop_event.set)  # sent by the parent process, or because it has died
+    spec_line = await stdin_reader.readline()
+    if not spec_line:
         return RETIRED
-    node = asyncio.create_task(run_launched(NodeSpec.model_validate_json(line), folder, Timing()))
-    end_tasks = [asyncio.create_task(reader.read()), asyncio.create_task(stop_event.wait())]
-    await asyncio.wait([node, *end_tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in (node, *end_tasks):
+    node_task = asyncio.create_task(run_launched(NodeSpec.model_validate_json(spec_line), folder, Timing()))
+    end_tasks = [asyncio.create_task(stdin_reader.read()), asyncio.create_task(stop_event.wait())]
+    await asyncio.wait([node_task, *end_tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (node_task, *end_tasks):
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        return await node
+        return await node_task
     return RETIRED
 
 
 def run(folder: Path) -> int:
-    """Run the node; returns the exit code. `folder` is private, contains the token, and is removed on return."""
+    """Run the node; returns the exit code. The private `folder` for control files is removed on return."""
     log_lines_to_stderr()
     try:
-        return asyncio.run(_serve(folder))
+        return asyncio.run(_run_node_of_stdin(folder))
     except Exception:
         log.exception("the node failed")
         return FAULT

@@ -1,4 +1,4 @@
-"""The bootstrap process of a node: a single instance, stopped cleanly by signals, with exit codes for systemd."""
+"""Runs the node's program (the bootstrap): one process per node, which signals stop, with exit codes for systemd."""
 
 from __future__ import annotations
 
@@ -28,44 +28,47 @@ from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.logs import logging_to
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.steps.bootstrap import Bootstrap
-from dyntrain.node_bootstrap.steps.prepare import preparation, write_marker
+from dyntrain.node_bootstrap.steps.prepare import make_preparation, write_marker
 from dyntrain.node_bootstrap.steps.run import Dependencies, Run
 
 log = logging.getLogger(__name__)
 
 
 async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None = None) -> int:
-    """Run the node's bootstrap; returns its exit code.
+    """Run the node's program; returns its exit code.
 
-    The code is RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (systemd restarts it), FAULT, or 128 + the number
-    of the signal that stopped it. On return none of the node's processes is left. `beat` is called repeatedly while the
-    event loop runs.
+    The code is RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (systemd starts the program again), FAULT, or
+    128 + the number of the signal that stopped the program. On return all processes of the node have ended. `beat` is
+    called repeatedly while the event loop runs.
     """
-    context: dict[str, Any] = {}
-    signals: list[int] = []
-    with logging_to(dependencies.layout.node_log, context), beating(beat, dependencies.timing.beat):
+    log_context: dict[str, Any] = {}
+    received_signals: list[int] = []
+    with (
+        logging_to(dependencies.layout.node_log, log_context),
+        calling_repeatedly(beat, dependencies.timing.watchdog_beat_seconds),
+    ):
         try:
             account = dependencies.account
             if account is not None:
                 log.info("the job's programs run as another user", extra={"user": account.name, "uid": account.uid})
-            with single_instance(dependencies.layout.lock):
-                attempt = next_attempt(dependencies.layout.attempt, time.time())
-                context["attempt"] = attempt
-                children = Children(str(dependencies.layout.state), attempt)
-                run = Run(dependencies, attempt, children, context)
-                bootstrap_task = asyncio.create_task(Bootstrap(run).run())
-                with stopping_on_signals(bootstrap_task, signals):
+            with single_instance_lock(dependencies.layout.lock_file):
+                attempt = next_attempt(dependencies.layout.attempt_file, time.time())
+                log_context["attempt"] = attempt
+                children = Children(str(dependencies.layout.state_folder), attempt)
+                bootstrap_run = Run(dependencies, attempt, children, log_context)
+                bootstrap_task = asyncio.create_task(Bootstrap(bootstrap_run).run())
+                with stopping_on_signals(bootstrap_task, received_signals):
                     try:
                         await bootstrap_task
                         return RETIRED
                     finally:
                         bootstrap_task.cancel()
-                        await children.stop_all(dependencies.timing.stop_grace)
+                        await children.stop_all(dependencies.timing.node_stop_grace_seconds)
         except asyncio.CancelledError:
-            if not signals:
+            if not received_signals:
                 raise
-            log.info("stopped", extra={"signal": signal.Signals(signals[0]).name})
-            return 128 + signals[0]
+            log.info("stopped", extra={"signal": signal.Signals(received_signals[0]).name})
+            return 128 + received_signals[0]
         except GiveUp as error:
             log.error(str(error))
             return CONFIGURATION
@@ -78,14 +81,14 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
 
 
 async def print_plan(dependencies: Dependencies) -> int:
-    """Print which steps of the bootstrap are done and which are left, without carrying out any.
+    """Print which steps of the node are done and which are left, without carrying out any.
 
-    Returns an exit code of `run_node`.
+    Returns an exit code, with the same meaning as in `run_node`.
     """
-    children = Children(str(dependencies.layout.state), 0)
+    children = Children(str(dependencies.layout.state_folder), 0)
     bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
     try:
-        reasons = {planned.step: planned.reason for planned in await bootstrap.read_plan()}
+        reason_by_step = {planned_step.step: planned_step.reason for planned_step in await bootstrap.read_plan()}
     except NodeError as error:
         hint = (
             "this is no EC2 instance, or its metadata service is disabled: "
@@ -95,18 +98,20 @@ async def print_plan(dependencies: Dependencies) -> int:
         sys.stderr.write(f"{hint}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
     for step in bootstrap.steps:
-        sys.stdout.write(f"{step.name:<12}  {f'left: {reasons[step]}' if step in reasons else 'done'}\n")
+        sys.stdout.write(
+            f"{step.step_name:<12}  {f'left: {reason_by_step[step]}' if step in reason_by_step else 'done'}\n"
+        )
     return 0
 
 
 async def mark_prepared(dependencies: Dependencies) -> int:
-    """Mark this node as prepared, for a person. The bootstrap, which may be running, then skips prepare-data.
+    """Mark this node as prepared by a person: the node's program, which may be running, then skips prepare-data.
 
-    Returns an exit code of `run_node`.
+    Returns an exit code, with the same meaning as in `run_node`.
     """
-    run = Run(dependencies, 0, Children(str(dependencies.layout.state), 0), {})
+    bootstrap_run = Run(dependencies, 0, Children(str(dependencies.layout.state_folder), 0), {})
     try:
-        await Bootstrap(run).read_plan()
+        await Bootstrap(bootstrap_run).read_plan()
     except NodeError as error:
         hint = (
             "this is no EC2 instance, or its metadata service is disabled: "
@@ -115,90 +120,92 @@ async def mark_prepared(dependencies: Dependencies) -> int:
         )
         sys.stderr.write(f"mark-prepared: {hint}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
-    prepare = await preparation(run)
+    node_preparation = await make_preparation(bootstrap_run)
     try:
-        digest, state = await prepare.check()
-        if state.is_complete:
-            sys.stdout.write(f"nothing to do: {prepare.marker_path} exists: {state.value}\n")
+        script_sha256, marker_state = await node_preparation.check_script_and_marker()
+        if marker_state.is_complete:
+            sys.stdout.write(f"nothing to do: {node_preparation.marker_path} exists: {marker_state.value}\n")
             return 0
-        write_marker(prepare.marker_path, prepare.marker(digest, by_hand=True))
+        write_marker(node_preparation.marker_path, node_preparation.make_marker(script_sha256, by_hand=True))
     except OSError as error:
         sys.stderr.write(f"mark-prepared: {error.strerror or error}: {error.filename2 or error.filename or ''}\n")
         return CONFIGURATION
-    identity = run.known_identity
+    identity = bootstrap_run.known_identity
     sys.stdout.write(
-        f"{identity.instance_id} of cluster {identity.cluster} is marked as prepared: {prepare.marker_path}\n"
+        f"{identity.instance_id} of cluster {identity.cluster} is marked as prepared: {node_preparation.marker_path}\n"
         "the node reads the marker at its next check; after prepare-data failed for good, within seconds\n"
     )
     return 0
 
 
-def attempt_after(recorded: str | None, now: float) -> int:
-    """Number of the attempt after the recorded one.
+def attempt_after(recorded_attempt: str | None, now: float) -> int:
+    """Return the number of the run after the recorded run.
 
-    If the record is no number, the next number is the time in seconds, higher than any count. The controller ignores
-    attempts below the highest that it has seen.
+    If the record is no number, the new number is the time in seconds, which is higher than all earlier numbers. The
+    controller ignores reports of a run with a lower number than it has already seen.
     """
-    if recorded is None:
+    if recorded_attempt is None:
         return 1
-    text = recorded.strip()
-    return int(text) + 1 if text.isascii() and text.isdigit() else int(now)
+    recorded_text = recorded_attempt.strip()
+    return int(recorded_text) + 1 if recorded_text.isascii() and recorded_text.isdigit() else int(now)
 
 
 def next_attempt(path: Path, now: float) -> int:
-    """Number of this run of the bootstrap, which grows with each start, also across reboots.
+    """Return the number of this run of the node's program, which grows with each start, also after a reboot.
 
-    The number is on disk before its use. Raises OSError.
+    The number is written to disk before it is returned. Raises OSError.
     """
-    recorded = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
-    attempt = attempt_after(recorded, now)
+    recorded_attempt = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+    attempt = attempt_after(recorded_attempt, now)
     write_atomically(path, f"{attempt}\n")
     return attempt
 
 
 @contextmanager
-def beating(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
-    """Call `beat` at once and every `pause` seconds while the block runs, unless something blocks the event loop."""
+def calling_repeatedly(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
+    """Call `beat` at once and then every `pause` seconds while the block runs and the event loop is not blocked."""
 
     async def keep_beating(beat: Callable[[], None]) -> None:
         while True:
             beat()
             await asyncio.sleep(pause)
 
-    task = asyncio.create_task(keep_beating(beat)) if beat is not None else None
+    beating_task = asyncio.create_task(keep_beating(beat)) if beat is not None else None
     try:
         yield
     finally:
-        if task is not None:
-            task.cancel()
+        if beating_task is not None:
+            beating_task.cancel()
 
 
 @contextmanager
-def single_instance(path: Path) -> Iterator[None]:
-    """Hold a lock, which the kernel releases when the process ends. Raises AlreadyRunning."""
+def single_instance_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` until the process ends. Raises AlreadyRunning if another process holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with path.open("w") as lock_file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise AlreadyRunning(f"another node bootstrap holds {path}") from error
+            raise AlreadyRunning(
+                f"this node's program is not started, since another process holds the lock {path}"
+            ) from error
         yield
 
 
 @contextmanager
-def stopping_on_signals(task: asyncio.Task[None], signals: list[int]) -> Iterator[None]:
-    """Cancel `task` on SIGTERM and SIGINT, and append each signal to `signals`."""
-    loop = asyncio.get_running_loop()
+def stopping_on_signals(task: asyncio.Task[None], received_signals: list[int]) -> Iterator[None]:
+    """Cancel `task` on SIGTERM and SIGINT, and append each signal to `received_signals`."""
+    event_loop = asyncio.get_running_loop()
 
-    def stop(signum: signal.Signals) -> None:
-        if not signals:  # a second signal must not interrupt the clean-up after the first
+    def cancel_task(signum: signal.Signals) -> None:
+        if not received_signals:  # a second signal must not interrupt the clean-up after the first
             task.cancel()
-        signals.append(signum)
+        received_signals.append(signum)
 
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop, signum)
+        event_loop.add_signal_handler(signum, cancel_task, signum)
     try:
         yield
     finally:
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(signum)
+            event_loop.remove_signal_handler(signum)

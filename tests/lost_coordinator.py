@@ -77,7 +77,7 @@ async def _node(one: Published, lost: Lost) -> None:
     async def nothing(*words: Any) -> bool:
         return True
 
-    alone = Isolation(nothing, nothing, one.is_wanted, lambda reason: None, ISOLATED, Timing().ask)
+    alone = Isolation(nothing, nothing, one.is_wanted, lambda reason: None, ISOLATED, Timing().controller_query_backoff)
     alone.on_disconnect()
     channel = ControlChannel("demo", one.access, Timing())
 
@@ -86,7 +86,7 @@ async def _node(one: Published, lost: Lost) -> None:
             raise OSError("nobody listens")
         lost.connections.append(seconds())
         channel.leave()
-        return control_channel.Ending.CLOSED
+        return control_channel.ConnectionEnd.CLOSED
 
     waiting = asyncio.create_task(alone.run())
     with patch.object(channel, "_run_connection", converse):

@@ -1,1 +1,1 @@
-"""Pure decisions of a node: which steps are left, whose marker counts, when to retry."""
+"""Decisions of a node, as pure functions: which steps are left, whether a marker counts, when to retry."""

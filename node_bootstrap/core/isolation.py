@@ -17,23 +17,24 @@ class IsolationAction(Enum):
 
 @dataclass(frozen=True)
 class IsolationState:
-    """Connection state of a node.
+    """Whether the node is connected to its coordinator, and what the node did since it lost the connection."""
 
-    `lost_at` is None while the coordinator is connected; `asked_at` is None when the controller must be asked at once.
-    """
-
-    lost_at: float | None = None
-    stopped: bool = False
-    asks: int = 0
-    asked_at: float | None = None
+    lost_at: float | None = None  # when the connection was lost; None: the node is connected
+    worker_stopped: bool = False
+    query_count: int = 0  # queries whether the controller wants the node
+    queried_at: float | None = None  # time of the last query; None: the controller must be queried at once
 
 
-def decide(now: float, state: IsolationState, seconds: float, ask: Backoff) -> tuple[IsolationAction, float]:
-    """Return the next action, and the time until which WAIT lasts (infinite: until the connection changes)."""
-    if state.stopped:
-        due = now if state.asked_at is None else state.asked_at + ask.delay(max(0, state.asks - 1))
-        return (IsolationAction.ASK, now) if now >= due else (IsolationAction.WAIT, due)
+def next_isolation_action(
+    now: float, state: IsolationState, isolation_seconds: float, query_backoff: Backoff
+) -> tuple[IsolationAction, float]:
+    """Return the next action, and for WAIT the time at which the wait ends (infinity: never)."""
+    if state.worker_stopped:
+        due_at = (
+            now if state.queried_at is None else state.queried_at + query_backoff.delay(max(0, state.query_count - 1))
+        )
+        return (IsolationAction.ASK, now) if now >= due_at else (IsolationAction.WAIT, due_at)
     if state.lost_at is None:
         return IsolationAction.WAIT, math.inf
-    due = state.lost_at + seconds
-    return (IsolationAction.STOP, now) if now >= due else (IsolationAction.WAIT, due)
+    due_at = state.lost_at + isolation_seconds
+    return (IsolationAction.STOP, now) if now >= due_at else (IsolationAction.WAIT, due_at)

@@ -1,10 +1,11 @@
 """Judges the success marker of prepare-data, the file `prepare_data_success_<private-ip>` on the shared volume. Pure.
 
-Later instances may reuse an address, so the file name proves nothing. The content names the instance that wrote it.
+Later instances may reuse an address, so the file name proves nothing. The file's content names the instance that wrote
+the marker.
 
 A person can make an empty marker with `touch`. An empty marker names no instance, so it counts only if it is newer than
-this instance's launch: before, another instance may have had the address. The node completes an empty marker that
-counts.
+this instance's launch: an older marker may be meant for an earlier instance with the same address. The node writes the
+missing content into an empty marker that counts.
 """
 
 from __future__ import annotations
@@ -16,27 +17,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Marker(BaseModel):
-    """Content of a marker file, one JSON line.
-
-    `script_sha256` is None if there was nothing to prepare. `by_hand`: a person marked the node, no script ran.
-    """
+    """Content of a marker file, one JSON line."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     instance_id: str
-    attempt: int
-    script_sha256: str | None
+    attempt: int  # number of the run of the node's program
+    script_sha256: str | None  # None: there was nothing to prepare
     exit_code: int
-    at: float
-    by_hand: bool = False
+    at: float  # when the marker was written
+    by_hand: bool = False  # whether a person marked the node, so that no script ran
 
 
 @dataclass(frozen=True)
 class MarkerFile:
-    """The file at the marker's path. `modified_at` is None for a link, a pipe or a socket: these mark no node."""
+    """The file at the marker's path."""
 
-    text: str
-    modified_at: float | None
+    text: str  # content of the file
+    modified_at: float | None  # None for a link, a pipe or a socket, which do not count as a marker
 
 
 class MarkerState(Enum):
@@ -53,18 +51,18 @@ class MarkerState(Enum):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the marker is valid and complete, so that the node is prepared."""
+        """Whether the marker proves that the node is prepared."""
         return self in (MarkerState.COUNTS, MarkerState.MARKED)
 
 
-def judge(
+def judge_marker(
     file: MarkerFile | None, instance_id: str, script_sha256: str | None, launched_at: float | None = None
 ) -> MarkerState:
-    """Return the marker's state, which decides whether this node is prepared already."""
+    """Return the state of the marker: whether it proves that this node is prepared, or why not."""
     if file is None:
         return MarkerState.ABSENT
     if not file.text and file.modified_at is not None:
-        return _judge_empty(file.modified_at, launched_at)
+        return _judge_empty_marker(file.modified_at, launched_at)
     try:
         marker = Marker.model_validate_json(file.text)
     except ValidationError:
@@ -78,7 +76,7 @@ def judge(
     return MarkerState.MARKED if marker.by_hand else MarkerState.COUNTS
 
 
-def _judge_empty(modified_at: float, launched_at: float | None) -> MarkerState:
+def _judge_empty_marker(modified_at: float, launched_at: float | None) -> MarkerState:
     if launched_at is None:
         return MarkerState.UNDATED
     return MarkerState.BY_HAND if modified_at >= launched_at else MarkerState.STALE

@@ -1,7 +1,8 @@
-"""The steps of the bootstrap, and the plan, which lists the steps that are left. Pure.
+"""The steps that prepare and run a node, and the plan, which lists the steps that are left. Pure.
 
-Each step leaves an observable result: on the host, on the shared volume, or in the bootstrap's memory, which a reboot
-erases. A step with a result is not repeated, so the next run continues after an interruption, in the same order.
+Each step leaves a result that can be checked: on the host, on the shared volume, or in the memory of the node's program
+(until a reboot). A step with a result is not repeated, so after an interruption the next run of the program continues
+where the interrupted run stopped.
 `python -m dyntrain.node_bootstrap plan` prints the plan.
 """
 
@@ -21,71 +22,73 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Observed status of one step. `reason`: why the step is not done yet."""
+class StepCondition:
+    """Status of a step, found by `Step.check`."""
 
     status: Status
-    reason: str = ""
+    reason: str = ""  # why the step is not done yet
 
 
-DONE = Condition(Status.DONE)
-FAILED = Condition(Status.FAILED)
-UNSEEN = Condition(Status.LEFT, "the step cannot be checked before an earlier step is done")
+DONE = StepCondition(Status.DONE)
+FAILED = StepCondition(Status.FAILED)
+UNSEEN = StepCondition(Status.LEFT, "the step cannot be checked before an earlier step is done")
 
 
-def pending(reason: str) -> Condition:
-    """Condition of a step that is left to do."""
-    return Condition(Status.LEFT, reason)
+def pending(reason: str) -> StepCondition:
+    """Return the condition of a step that is left to do."""
+    return StepCondition(Status.LEFT, reason)
 
 
 class Step(ABC):
-    """A step, which can be checked and carried out. Each run of the bootstrap makes new step objects."""
+    """A step of the bootstrap: it can be checked and carried out. Each run of the bootstrap makes new step objects."""
 
-    name: ClassVar[str]
-    needs: ClassVar[tuple[type[Step], ...]] = ()  # steps that must be done before this one can be checked
-    host: ClassVar[bool] = False  # the step makes the host ready: it runs first, and is retried on failure
+    step_name: ClassVar[str]
+    needed_steps: ClassVar[tuple[type[Step], ...]] = ()  # steps that must be done before this one can be checked
+    prepares_host: ClassVar[bool] = False  # the step makes the host ready: it runs first, and is retried on failure
     only_reads: ClassVar[bool] = False  # the step is carried out even when the plan is only printed
-    only_prepared: ClassVar[bool] = (
-        False  # the step is skipped on a node where a step has failed: that node must not train
+    skipped_after_failure: ClassVar[bool] = (
+        False  # a node where a step has failed skips this step: such a node must not train
     )
 
     @abstractmethod
-    async def check(self) -> Condition:
-        """Check the step without changing anything. A missing result raises no error."""
+    async def check(self) -> StepCondition:
+        """Check whether the step is done, without changing anything. Raises no error for a missing result."""
 
     @abstractmethod
-    async def apply(self) -> None:
-        """Carry out the step; this may run twice. Raises NodeError or OSError."""
+    async def carry_out(self) -> None:
+        """Carry out the step, also if it was carried out before. Raises NodeError or OSError."""
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedStep:
     """A step that is left to do."""
 
     step: Step
-    reason: str
+    reason: str  # why the step is not done yet
 
 
-def is_observable(step: Step, conditions: Mapping[Step, Condition]) -> bool:
-    """Whether all steps that `step` needs are done. `conditions` has the conditions of the earlier steps."""
-    done_types = {type(earlier) for earlier, condition in conditions.items() if condition.status is Status.DONE}
-    return done_types.issuperset(step.needs)
+def can_be_checked(step: Step, conditions: Mapping[Step, StepCondition]) -> bool:
+    """Whether all steps that `step` needs are done, according to `conditions`, which contains the earlier steps."""
+    done_types = {
+        type(earlier_step) for earlier_step, condition in conditions.items() if condition.status is Status.DONE
+    }
+    return done_types.issuperset(step.needed_steps)
 
 
-def plan(conditions: Mapping[Step, Condition]) -> tuple[Planned, ...]:
+def plan(conditions: Mapping[Step, StepCondition]) -> tuple[PlannedStep, ...]:
     """Return the steps that are left, in the order of `conditions`.
 
-    After a failed step, steps with `only_prepared` are left out: a node that could not be prepared must not train.
+    If a step has failed, the plan lists no step with `skipped_after_failure`: such a node must not train.
     """
-    failed = any(condition.status is Status.FAILED for condition in conditions.values())
+    has_failed_step = any(condition.status is Status.FAILED for condition in conditions.values())
     return tuple(
-        Planned(step, condition.reason)
+        PlannedStep(step, condition.reason)
         for step, condition in conditions.items()
-        if condition.status is Status.LEFT and not (failed and step.only_prepared)
+        if condition.status is Status.LEFT and not (has_failed_step and step.skipped_after_failure)
     )
 
 
-def finished(steps: Iterable[Step], planned: Sequence[Planned]) -> tuple[Step, ...]:
+def finished_steps(steps: Iterable[Step], planned: Sequence[PlannedStep]) -> tuple[Step, ...]:
     """Return the steps that are not in the plan."""
-    remaining = {item.step for item in planned}
-    return tuple(step for step in steps if step not in remaining)
+    remaining_steps = {planned_step.step for planned_step in planned}
+    return tuple(step for step in steps if step not in remaining_steps)

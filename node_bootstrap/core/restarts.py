@@ -27,28 +27,30 @@ class RestartReason(Enum):
 class RestartDecision:
     action: RestartAction
     reason: RestartReason
-    due: float  # WAIT: decide again at this time
+    due_at: float  # for WAIT: time at which to decide again
 
 
-def after_crash(
+def decide_after_crash(
     now: float, crashed_at: float, cools_until: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing
 ) -> RestartDecision:
-    """Decide whether to wait, to restart the worker or to give up.
+    """Decide whether a node waits after its worker crashed, restarts the worker or gives up.
 
     `own_restarts`: times at which the node restarted the worker without an order. The coordinator gives no order before
     `cools_until`.
     """
     if connected:
-        due = max(crashed_at, cools_until) + timing.order
+        due_at = max(crashed_at, cools_until) + timing.restart_order_seconds
         return (
-            RestartDecision(RestartAction.WAIT, RestartReason.ORDER_AWAITED, due)
-            if now < due
+            RestartDecision(RestartAction.WAIT, RestartReason.ORDER_AWAITED, due_at)
+            if now < due_at
             else RestartDecision(RestartAction.GIVE_UP, RestartReason.NO_ORDER, now)
         )
-    recent = [at for at in own_restarts if now - at < timing.restart_window]
-    if len(recent) >= timing.restart_budget:
+    recent_restarts = [
+        restarted_at for restarted_at in own_restarts if now - restarted_at < timing.restart_window_seconds
+    ]
+    if len(recent_restarts) >= timing.max_own_restarts:
         return RestartDecision(RestartAction.GIVE_UP, RestartReason.BUDGET_SPENT, now)
-    due = crashed_at + timing.own_restart.delay(len(recent))
-    if now < due:
-        return RestartDecision(RestartAction.WAIT, RestartReason.BACKING_OFF, due)
+    due_at = crashed_at + timing.own_restart_backoff.delay(len(recent_restarts))
+    if now < due_at:
+        return RestartDecision(RestartAction.WAIT, RestartReason.BACKING_OFF, due_at)
     return RestartDecision(RestartAction.START, RestartReason.NO_CHANNEL, now)

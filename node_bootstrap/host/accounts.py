@@ -1,4 +1,4 @@
-"""The user that runs the training script and all other processes of the job."""
+"""Looks up the user that runs the training script and all other processes of the job."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 
 @dataclass(frozen=True)
 class Account:
+    """A user of the host."""
+
     name: str
     uid: int
     gid: int
 
 
-def account(name: str) -> Account:
-    """Look up the user. Raises InvalidConfiguration if the user is missing or not allowed to this process."""
+def look_up_account(name: str) -> Account:
+    """Look up a user of this host.
+
+    Raises InvalidConfiguration if the user does not exist, or if this process may not run programs as the user.
+    """
     try:
-        entry = pwd.getpwnam(name)
+        passwd_entry = pwd.getpwnam(name)
     except KeyError as error:
         raise InvalidConfiguration(
             f"there is no user {name} to run the training script: create it, or start without --user"
         ) from error
-    if os.geteuid() not in (0, entry.pw_uid):
+    if os.geteuid() not in (0, passwd_entry.pw_uid):
         raise InvalidConfiguration(f"only root can run the training script as {name}: start as root or without --user")
-    return Account(name, entry.pw_uid, entry.pw_gid)
+    return Account(name, passwd_entry.pw_uid, passwd_entry.pw_gid)

@@ -1,11 +1,12 @@
 """The log file of child processes, kept below a size limit.
 
-A child writes to the file directly and not through the bootstrap, so no line is delayed or lost while the bootstrap is
-busy, stopped or killed. So the file must not be replaced. Its older part is copied to another file (`worker.log.1` is
-the latest copy). Then the kernel removes that part from the front of the log while the child appends, so nothing is
-lost (fallocate(2) with FALLOC_FL_COLLAPSE_RANGE, on ext4 and XFS). An interrupted copy is repeated: some lines may then
-exist twice, but none is missing. The CloudWatch agent notices the shorter file and reads it from its start, so the
-remaining lines (one block and the latest output) are sent again.
+A child process writes to the log file directly and not through the bootstrap, so no line is delayed or lost while the
+bootstrap is busy, stopped or killed. So the log file must not be replaced while a child process runs. The older part of
+the log is copied to another file (`worker.log.1` is the latest copy). Then the kernel removes the copied part from the
+front of the log while the child appends lines, so no line is lost (fallocate(2) with FALLOC_FL_COLLAPSE_RANGE, on ext4
+and XFS). An interrupted copy is repeated: some lines may then exist twice, but no line is missing. The CloudWatch agent
+reads a log that has become shorter from its start, so the remaining lines (one block and the latest output) are sent
+again.
 """
 
 from __future__ import annotations
@@ -19,82 +20,84 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from dyntrain.node_bootstrap.host.files import tail
+from dyntrain.node_bootstrap.host.files import last_lines_of
 
-MAX_BYTES = 20 * 1024 * 1024
-OLDER_FILES = 3  # files with older output
-COLLAPSE_RANGE = 0x08
-CHUNK = 1024 * 1024
+MAX_BYTES = 20 * 1024 * 1024  # size of a log file above which its older part is moved to another file
+OLDER_FILES = 3  # number of files kept with older output
+COLLAPSE_RANGE = 0x08  # FALLOC_FL_COLLAPSE_RANGE of fallocate(2)
+CHUNK_BYTES = 1024 * 1024
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-def collapse(descriptor: int, count: int) -> bool:
-    """Remove the first `count` bytes of the file, atomically for all writers; returns False if that is unsupported.
+def remove_first_bytes(descriptor: int, count: int) -> bool:
+    """Remove the first `count` bytes of the file, atomically for all writers; returns False if the system cannot.
 
     `count` must be a multiple of the file system's block size and less than the file's size. Raises OSError.
     """
     if _libc.fallocate(descriptor, COLLAPSE_RANGE, 0, count) == 0:
         return True
-    code = ctypes.get_errno()
-    if code in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+    error_number = ctypes.get_errno()
+    if error_number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
         return False
-    raise OSError(code, os.strerror(code))
+    raise OSError(error_number, os.strerror(error_number))
 
 
 @dataclass(eq=False)
 class ChildLog:
     """A log file of child processes.
 
-    `cut` counts the bytes that this run removed from the front. Positions include them, so they stay valid after a cut.
+    A position in the log counts the removed bytes too, so it stays valid when the front of the file is removed.
     """
 
     path: Path
-    cut: int = 0
+    removed_bytes: int = 0  # bytes that this run of the node's program removed from the front of the file
 
     def text_since(self, position: int, lines: int = 20, limit: int = 1500) -> str:
-        """Return the last `lines` written after `position`, at most `limit` characters; "" without output."""
-        return tail(self.path, max(0, position - self.cut), lines, limit)
+        """Return the last lines written after `position`: at most `lines` lines and `limit` characters."""
+        return last_lines_of(self.path, max(0, position - self.removed_bytes), lines, limit)
 
     def trim(
         self,
         max_bytes: int = MAX_BYTES,
         older_files: int = OLDER_FILES,
-        remove_front: Callable[[int, int], bool] = collapse,
+        remove_front: Callable[[int, int], bool] = remove_first_bytes,
     ) -> bool:
-        """Move all but the last block to older files if the log is longer than `max_bytes`; returns whether it was.
+        """If the log is longer than `max_bytes`, move all but its last block to another file; returns whether it was.
 
-        At most the last `2 * max_bytes` bytes are kept. Where the file system cannot remove the front of a file, output
-        written between the copy and the cut is lost. Raises OSError.
+        Of the moved part, at most the last `2 * max_bytes` bytes are kept. If the file system cannot remove the front
+        of a file, lines that are written between the copy and the removal are lost. Raises OSError.
         """
         if not self.path.exists():
             return False
         with self.path.open("r+b", buffering=0) as file:
-            size, block = os.fstat(file.fileno()).st_size, os.fstatvfs(file.fileno()).f_bsize
-            count = (size - 1) // block * block
-            if size <= max_bytes or count == 0:
+            size_bytes, block_bytes = os.fstat(file.fileno()).st_size, os.fstatvfs(file.fileno()).f_bsize
+            removable_bytes = (size_bytes - 1) // block_bytes * block_bytes
+            if size_bytes <= max_bytes or removable_bytes == 0:
                 return False
-            older_paths = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
+            older_paths = [
+                self.path.with_name(f"{self.path.name}.{file_number}") for file_number in range(older_files + 1)
+            ]
             older_paths[-1].unlink(missing_ok=True)  # first, since the disk may be full
-            with older_paths[0].open("wb") as copy:
-                _copy(file, copy, max(0, count - 2 * max_bytes), count)
-                for number in range(older_files, 0, -1):
-                    if older_paths[number - 1].exists():
-                        older_paths[number - 1].replace(older_paths[number])
-                if remove_front(file.fileno(), count):
-                    self.cut += count
+            with older_paths[0].open("wb") as copy_file:
+                _copy(file, copy_file, max(0, removable_bytes - 2 * max_bytes), removable_bytes)
+                for file_number in range(older_files, 0, -1):
+                    if older_paths[file_number - 1].exists():
+                        older_paths[file_number - 1].replace(older_paths[file_number])
+                if remove_front(file.fileno(), removable_bytes):
+                    self.removed_bytes += removable_bytes
                 else:
-                    self.cut += _copy(file, copy, count, None)
+                    self.removed_bytes += _copy(file, copy_file, removable_bytes, None)
                     file.truncate(0)
         return True
 
 
 def _copy(source: FileIO, target: BinaryIO, start: int, end: int | None) -> int:
-    """Copy the bytes from `start` to `end` (None: the end of the file) and flush; returns where the copy ended."""
+    """Copy the bytes from `start` to `end` (None: the end of the file) and flush; returns the position after it."""
     position = source.seek(start)
-    while piece := source.read(CHUNK if end is None else min(CHUNK, end - position)):
-        target.write(piece)
-        position += len(piece)
+    while chunk := source.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - position)):
+        target.write(chunk)
+        position += len(chunk)
     target.flush()
     return position

@@ -1,36 +1,36 @@
-"""Errors of a node, grouped by the reaction of the caller.
+"""Errors of a node's program, grouped by what the caller does about them.
 
     NodeError
-    |-- RetryLater        retry after a pause; the caller limits the retries
+    |-- RetryLater        the caller retries after a pause, a limited number of times
     |-- GiveUp            wrong configuration: retrying cannot help, a person must act
-    `-- Interrupted       no fault: the node received a stop signal
+    `-- Interrupted       the node received a stop signal: nothing has failed
 
-Each message names the failure and its remedy, and contains no secret.
+Each error message names the failure and what to do about it, and contains no secret.
 """
 
 from __future__ import annotations
 
 # Exit codes, for systemd or a launcher; the numbers are those of sysexits.h.
-RETIRED = 0
-FAULT = 70
-TRY_AGAIN = 75
-CONFIGURATION = 78
+RETIRED = 0  # exit code of a node that is no longer needed
+FAULT = 70  # exit code after an unexpected error
+TRY_AGAIN = 75  # exit code after which systemd starts the program again
+CONFIGURATION = 78  # exit code if a person must correct the configuration
 
 
 class NodeError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of a node's program."""
 
 
 class RetryLater(NodeError):
-    """A service or program failed, and may work later."""
+    """A service or a program failed; a later attempt may succeed."""
 
 
 class GiveUp(NodeError):
-    """The configuration is wrong."""
+    """The configuration is wrong, so retrying cannot help: a person must correct it."""
 
 
 class Interrupted(NodeError):
-    """A stop signal arrived during an operation."""
+    """An operation was ended because the node received a stop signal."""
 
 
 class MetadataUnavailable(RetryLater):
@@ -38,11 +38,11 @@ class MetadataUnavailable(RetryLater):
 
 
 class OnlyMetadataV1(GiveUp):
-    """The metadata service issues no session tokens, but answers without one."""
+    """The instance metadata service issues no session tokens (version 2), but answers requests without a token."""
 
 
 class Unassigned(RetryLater):
-    """No tag names the instance's cluster yet."""
+    """The instance has no tag yet that names its cluster."""
 
 
 class ServiceUnavailable(RetryLater):
@@ -54,8 +54,8 @@ class ProgramFailed(RetryLater):
 
 
 class InvalidConfiguration(GiveUp):
-    """A parameter has an invalid value; the message names the field."""
+    """A field of the configuration has an invalid value; the message names the field."""
 
 
 class AlreadyRunning(RetryLater):
-    """Another bootstrap of the same node is alive, or is still stopping."""
+    """Another process of the same node's program is still running."""

@@ -1,4 +1,4 @@
-"""Paths on the host, below one root."""
+"""Paths of the node's files on the host."""
 
 from __future__ import annotations
 
@@ -8,39 +8,37 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of the node. `root` prefixes them all, but not the shared volume, whose path is in the node's
-    configuration.
-    """
+    """Paths of the node's files, all below `root`. The shared volume's path is in the node's configuration instead."""
 
     root: Path
 
     @property
-    def state(self) -> Path:
+    def state_folder(self) -> Path:
         return self.root / "var/lib/dyntrain"
 
     @property
-    def logs(self) -> Path:
+    def log_folder(self) -> Path:
         return self.root / "var/log/dyntrain"
 
     @property
-    def workers(self) -> Path:
+    def workers_file(self) -> Path:
         return self.root / "opt/deeplearning/workers"
 
     @property
     def ssh_config(self) -> Path:
-        """Configuration file that `ssh` reads on both images of the template.
+        """Configuration file that `ssh` reads on both machine images of the CloudFormation template.
 
-        Believed, from https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
+        Not tested, but documented: https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
         """
         return self.root / "etc/ssh/ssh_config.d/60-dyntrain.conf"
 
     @property
-    def profile(self) -> Path:
+    def shell_profile(self) -> Path:
         return self.root / "etc/profile.d/deeplearning.sh"
 
     @property
-    def gpus(self) -> Path:
-        """Folder in which the NVIDIA driver makes a directory for each GPU."""
+    def gpu_folder(self) -> Path:
+        """Folder in which the NVIDIA driver makes a folder for each GPU."""
         return self.root / "proc/driver/nvidia/gpus"
 
     @property
@@ -49,42 +47,42 @@ class Layout:
 
     @property
     def launch_socket(self) -> Path:
-        return self.state / "launch.sock"
+        return self.state_folder / "launch.sock"
 
     @property
     def launch_script(self) -> Path:
-        """Path where users of AWS Dynamic Training expect the launcher."""
+        """Path of the script that launches a job, the same path as in AWS Dynamic Training."""
         return self.root / "opt/dyntrain/launch.py"
 
     @property
-    def agent(self) -> Path:
-        """The CloudWatch agent's control program."""
+    def cloudwatch_agent(self) -> Path:
+        """Path of the CloudWatch agent's control program."""
         return self.root / "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
 
     @property
-    def agent_config(self) -> Path:
-        """Copy of the log configuration that the CloudWatch agent last accepted."""
-        return self.state / "cloudwatch-agent.json"
+    def cloudwatch_agent_config(self) -> Path:
+        """Path of a copy of the log configuration that the CloudWatch agent last accepted."""
+        return self.state_folder / "cloudwatch-agent.json"
 
     @property
     def node_log(self) -> Path:
-        return self.logs / "node.log"
+        return self.log_folder / "node.log"
 
     @property
     def control_file(self) -> Path:
-        return self.state / "control.json"
+        return self.state_folder / "control.json"
 
     @property
-    def attempt(self) -> Path:
-        return self.state / "attempt"
+    def attempt_file(self) -> Path:
+        return self.state_folder / "attempt"
 
     @property
-    def tries(self) -> Path:
-        return self.state / "prepare.jsonl"
+    def prepare_tries_file(self) -> Path:
+        return self.state_folder / "prepare.jsonl"
 
     @property
-    def lock(self) -> Path:
-        return self.state / "lock"
+    def lock_file(self) -> Path:
+        return self.state_folder / "lock"
 
     def prepare_log(self, attempt: int) -> Path:
-        return self.logs / f"prepare-{attempt}.log"
+        return self.log_folder / f"prepare-{attempt}.log"

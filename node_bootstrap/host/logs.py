@@ -12,50 +12,58 @@ from pathlib import Path
 from typing import Any
 
 LOGGER_NAME = "dyntrain.node_bootstrap"
-MAX_FILE_BYTES = 20 * 1024 * 1024
+MAX_LOG_FILE_BYTES = 20 * 1024 * 1024
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of JSON lines. `context` has fields for all lines; the node's identity adds fields later."""
+    """Formats log records as JSON lines. `context` contains the fields of all lines; more may be added later."""
 
     def __init__(self, context: dict[str, Any]) -> None:
         super().__init__()
         self.context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: _rounded(value) for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
-        line = {
+        extra_fields = {
+            field_name: _rounded_if_float(value)
+            for field_name, value in vars(record).items()
+            if field_name not in _STANDARD_FIELDS
+        }
+        log_line = {
             "time": round(record.created, 3),
             "level": record.levelname,
             "logger": record.name,
             **self.context,
             "message": record.getMessage(),
-            **fields,
+            **extra_fields,
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            log_line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(log_line, default=str)
 
 
 class TextLines(logging.Formatter):
-    """Formatter for people: the message, and its fields in brackets."""
+    """Formats log records for people: the message, followed by the record's fields in brackets."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        fields = [f"{name}: {_rounded(value)}" for name, value in vars(record).items() if name not in _STANDARD_FIELDS]
-        return super().formatMessage(record) + (f" ({', '.join(fields)})" if fields else "")
+        extra_fields = [
+            f"{field_name}: {_rounded_if_float(value)}"
+            for field_name, value in vars(record).items()
+            if field_name not in _STANDARD_FIELDS
+        ]
+        return super().formatMessage(record) + (f" ({', '.join(extra_fields)})" if extra_fields else "")
 
 
-def _rounded(value: object) -> object:
-    """Round floats to three decimals."""
+def _rounded_if_float(value: object) -> object:
+    """Return a float rounded to three decimals, and any other value unchanged."""
     return round(value, 3) if isinstance(value, float) else value
 
 
 def log_lines_to_stderr() -> None:
-    """Log as text to stderr, for the person who launched the node."""
+    """Make the logger write lines of text to stderr, for the person who launched the node."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -63,14 +71,14 @@ def log_lines_to_stderr() -> None:
 
 @contextmanager
 def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
-    """Log to `path` and stderr while the block runs. Raises OSError if the file cannot be opened."""
+    """Log to the file `path` and to stderr while the block runs. Raises OSError if the file cannot be opened."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
-        RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=3, encoding="utf-8"),
+        RotatingFileHandler(path, maxBytes=MAX_LOG_FILE_BYTES, backupCount=3, encoding="utf-8"),
         logging.StreamHandler(sys.stderr),
     ]
     logger = logging.getLogger(LOGGER_NAME)
-    level, propagate = logger.level, logger.propagate
+    earlier_level, earlier_propagate = logger.level, logger.propagate
     for handler in handlers:
         handler.setFormatter(JsonLines(context))
         logger.addHandler(handler)
@@ -82,5 +90,5 @@ def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
-        logger.setLevel(level)
-        logger.propagate = propagate
+        logger.setLevel(earlier_level)
+        logger.propagate = earlier_propagate

@@ -1,8 +1,8 @@
 """Notifies systemd's watchdog that the service has started, then regularly that the service still works.
 
 See sd_notify(3): the unit has Type=notify and WatchdogSec. systemd starts the bootstrap's parent process, which sends a
-message each time the bootstrap sends it SIGUSR1. No program of the job can forge the messages: the unit has
-NotifyAccess=main, and no other environment contains the socket's name.
+message each time the bootstrap sends it SIGUSR1. No program of the job can forge these messages: systemd accepts
+them only from the parent process (NotifyAccess=main), and other environments do not contain the socket's name.
 """
 
 from __future__ import annotations
@@ -13,31 +13,34 @@ import signal
 import socket
 from collections.abc import Callable, MutableMapping
 
-NOTIFICATION = b"READY=1\nWATCHDOG=1"
+SYSTEMD_MESSAGE = b"READY=1\nWATCHDOG=1"
 
 
 def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] | None:
-    """Remove the socket's name from the environment; returns a function that notifies systemd, None without a name."""
-    address = environment.pop("NOTIFY_SOCKET", "")
-    for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
-        environment.pop(name, None)
-    if not address:
+    """Remove the name of systemd's socket from the environment; returns a function that notifies systemd.
+
+    Returns None if the environment does not contain the name.
+    """
+    socket_name = environment.pop("NOTIFY_SOCKET", "")
+    for variable in ("WATCHDOG_USEC", "WATCHDOG_PID"):
+        environment.pop(variable, None)
+    if not socket_name:
         return None
-    name = "\0" + address[1:] if address.startswith("@") else address
+    socket_address = "\0" + socket_name[1:] if socket_name.startswith("@") else socket_name
 
-    def notify() -> None:
+    def notify_systemd() -> None:
         # if systemd is busy or restarting, the next message follows soon
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(NOTIFICATION, name)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending_socket:
+            sending_socket.sendto(SYSTEMD_MESSAGE, socket_address)
 
-    return notify
+    return notify_systemd
 
 
-def beat_of(parent: int) -> Callable[[], None]:
-    """Return the function that makes the parent process notify systemd, unless the parent has died."""
+def make_beat(parent_pid: int) -> Callable[[], None]:
+    """Return a function that makes the parent process notify systemd, unless the parent process has died."""
 
     def beat() -> None:
-        if os.getppid() == parent:
-            os.kill(parent, signal.SIGUSR1)
+        if os.getppid() == parent_pid:
+            os.kill(parent_pid, signal.SIGUSR1)
 
     return beat

@@ -1,6 +1,6 @@
-"""Files that list the cluster's nodes, for the commands and the `ssh` of people.
+"""Writes the files that list the cluster's nodes: the workers file, and a configuration file of `ssh`.
 
-The file `DEEPLEARNING_WORKERS_PATH` has one address a line. The master's address is the last.
+The workers file, whose path is in `DEEPLEARNING_WORKERS_PATH`, contains one address per line, the master's as the last.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 
-SSH_HEAD = """\
+SSH_CONFIG_HEADER = """\
 # Written by dyntrain. ssh accepts a node's key at the first connection, and refuses a changed key.
 """
 
 
 def hosts_with(existing: str, private_ip: str) -> list[str]:
-    """The addresses of a workers file and of this host; other lines are dropped."""
-    return addresses([*existing.splitlines(), private_ip])
+    """Return the addresses in the text of a workers file, and this host's address, without invalid lines."""
+    return valid_addresses([*existing.splitlines(), private_ip])
 
 
-def addresses(lines: Iterable[str]) -> list[str]:
-    """The valid addresses without duplicates: shells and ssh read the files that contain them."""
+def valid_addresses(lines: Iterable[str]) -> list[str]:
+    """Return the lines that are IP addresses, without duplicates: no other text may get into files that shells read."""
     hosts: list[str] = []
     for line in lines:
         host = line.strip()
@@ -33,28 +33,28 @@ def addresses(lines: Iterable[str]) -> list[str]:
 
 
 def workers_text(hosts: Iterable[str]) -> str:
-    """Content of the workers file."""
+    """Return the content of the workers file."""
     return "".join(f"{host}\n" for host in hosts)
 
 
 def ssh_text(hosts: Iterable[str]) -> str:
-    """Content of ssh's configuration: a block per host, since a line has a length limit.
+    """Return the content of ssh's configuration file: one block per host, since ssh limits the length of a line.
 
-    With `ssh -A` a person can continue from node to node with the same agent.
+    With `ssh -A` a person can log in from node to node with the keys of the same agent.
     """
-    block = "    StrictHostKeyChecking accept-new\n    ForwardAgent yes\n"
-    return SSH_HEAD + "".join(f"Host {host}\n{block}" for host in hosts)
+    ssh_options = "    StrictHostKeyChecking accept-new\n    ForwardAgent yes\n"
+    return SSH_CONFIG_HEADER + "".join(f"Host {host}\n{ssh_options}" for host in hosts)
 
 
 def write_workers(layout: Layout, lines: Iterable[str]) -> None:
-    """Write the coordinator's list of nodes if it has changed. Raises OSError."""
-    hosts = addresses(lines)
-    for path, text in ((layout.workers, workers_text(hosts)), (layout.ssh_config, ssh_text(hosts))):
-        if _content(path) != text:
-            write_atomically(path, text)
+    """Write the coordinator's list of node addresses to both files if the list has changed. Raises OSError."""
+    hosts = valid_addresses(lines)
+    for path, content in ((layout.workers_file, workers_text(hosts)), (layout.ssh_config, ssh_text(hosts))):
+        if _read_if_exists(path) != content:
+            write_atomically(path, content)
 
 
-def _content(path: Path) -> str | None:
+def _read_if_exists(path: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
 
 

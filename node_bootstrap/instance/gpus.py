@@ -1,9 +1,9 @@
-"""Number of GPUs of the host, according to its NVIDIA driver; 0 without a driver.
+"""Counts the GPUs of the host, according to its NVIDIA driver; 0 without a driver.
 
-The driver's kernel module has a directory for each GPU below /proc/driver/nvidia/gpus, named by its PCI address. The
-directory exists only once the module is loaded, which may happen after the node's start. Without it, `nvidia-smi -L`
-loads the module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice does
-not count as a GPU: nvidia-smi prints it indented, and it has no directory.
+The driver's kernel module makes a directory for each GPU below /proc/driver/nvidia/gpus. These directories exist only
+once the module is loaded, which may happen after the node's start. If they do not exist, `nvidia-smi -L` loads the
+module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice (part of a
+GPU) does not count: nvidia-smi prints its line indented, and it has no directory.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from dyntrain.node_bootstrap.host.processes import Children, Program, explain
+from dyntrain.node_bootstrap.host.processes import Children, Program, explain_exit
 
-LIST_SECONDS = 60.0  # loading the module of many GPUs can take half a minute
-_LINE = re.compile(r"^GPU \d+: ", re.MULTILINE)
+NVIDIA_SMI_SECONDS = 60.0  # loading the module of many GPUs can take half a minute
+_GPU_LINE = re.compile(r"^GPU \d+: ", re.MULTILINE)
 log = logging.getLogger(__name__)
 
 
-def listed_gpus(text: str) -> int:
-    """Number of GPUs in the output of `nvidia-smi -L`."""
-    return len(_LINE.findall(text))
+def count_listed_gpus(text: str) -> int:
+    """Count the GPUs in `text`, the output of `nvidia-smi -L`."""
+    return len(_GPU_LINE.findall(text))
 
 
-def _count_directories(parent: Path) -> int | None:
-    return sum(1 for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else None
+def _count_directories_if_any(parent: Path) -> int | None:
+    return sum(1 for gpu_directory in parent.iterdir() if gpu_directory.is_dir()) if parent.is_dir() else None
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """Count the GPUs. `directory`: where the driver lists GPUs; `command`: nvidia-smi.
+    """Count the GPUs of the host. `directory` is where the driver lists them, and `command` runs nvidia-smi.
 
-    If nvidia-smi fails or hangs, the result is 0, with a warning. Bounded by LIST_SECONDS.
+    If nvidia-smi fails or hangs, a warning is logged, and the result is 0. Takes at most NVIDIA_SMI_SECONDS.
     """
-    if (count := _count_directories(directory)) is not None:
-        return count
+    if (gpu_count := _count_directories_if_any(directory)) is not None:
+        return gpu_count
     if shutil.which(command[0]) is None:
         return 0
-    code, child = await children.run("nvidia-smi", Program([*command, "-L"], {}, log_path), LIST_SECONDS)
-    if reason := explain(code, LIST_SECONDS):
+    exit_code, child = await children.run("nvidia-smi", Program([*command, "-L"], {}, log_path), NVIDIA_SMI_SECONDS)
+    if failure := explain_exit(exit_code, NVIDIA_SMI_SECONDS):
         log.warning(
             "nvidia-smi does not list the GPUs: the node counts none",
-            extra={"reason": reason, "output": child.last_output(lines=5)},
+            extra={"reason": failure, "output": child.last_output(lines=5)},
         )
         return 0
-    return listed_gpus(child.last_output(lines=1000, limit=100_000))
+    return count_listed_gpus(child.last_output(lines=1000, limit=100_000))

@@ -1,4 +1,4 @@
-"""Identity of this node: its instance, address and region, and the cluster that its tags name."""
+"""Reads the identity of this node: its instance, address and region, and the cluster that its tags name."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import GiveUp, NodeError, Unassigned
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 
-SUFFIX_VARIABLE = (
-    "DYNTRAIN_ELASTIC_SUFFIX"  # for instances that no template tags with their cluster; in /etc/dyntrain/node.env
-)
+# environment variable, set in /etc/dyntrain/node.env, for instances that no launch template tags with their cluster
+SUFFIX_VARIABLE = "DYNTRAIN_ELASTIC_SUFFIX"
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a node. `signed` is the document that proves it; None if the metadata service has none."""
+    """Identity of a node."""
 
     instance_id: str
     private_ip: str
     region: str
     cluster: str
-    base: bool
-    master: bool
+    base: bool  # whether this is a base node, which keeps ps-lite processes
+    master: bool  # whether this is the base node that runs the first coordinator
     tags: Mapping[str, str]
-    signed: SignedDocument | None = None
+    signed: SignedDocument | None = None  # AWS's document that proves the identity; None if there is none
 
     @property
     def launched_at(self) -> float | None:
-        """Time of the instance's last start; None if unknown.
+        """Time of the instance's last start, or None if it is unknown.
 
-        Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
+        Not tested, but documented: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
         """
         try:
             return datetime.fromisoformat(json.loads(self.signed.document)["pendingTime"]).timestamp()  # type: ignore[union-attr]
@@ -54,13 +53,13 @@ class Identity:
 
 
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
-    """Name of the cluster, from the ownership tag or else from the only elastic tag.
+    """Return the cluster's name from the ownership tag, or else from the only tag with the elastic suffix.
 
-    Raises Unassigned without such a tag, GiveUp with several elastic tags.
+    Raises Unassigned without such a tag, and GiveUp if several tags have the suffix.
     """
-    if owner := tags.get(OWNER_TAG):
-        return owner
-    clusters = sorted(name for key in tags if elastic.has(key) and (name := elastic.cluster(key)))
+    if owner_cluster := tags.get(OWNER_TAG):
+        return owner_cluster
+    clusters = sorted(cluster for tag_key in tags if elastic.has(tag_key) and (cluster := elastic.cluster(tag_key)))
     if not clusters:
         raise Unassigned(
             f"the instance has no tag {OWNER_TAG} nor one ending in {elastic.suffix}, or hides its tags: tag it, "
@@ -79,18 +78,18 @@ def is_base(tags: Mapping[str, str]) -> bool:
 
 
 def is_master(tags: Mapping[str, str]) -> bool:
-    """Whether the instance is the master: a base node with the tag NodeType=Master, which alone anybody could set."""
+    """Whether the instance is the master: a base node with the tag NodeType=Master (any instance may have this tag)."""
     return is_base(tags) and tags.get(NODE_TYPE_TAG) == "Master"
 
 
 async def read_tags(metadata: MetadataClient) -> dict[str, str]:
-    listing = await metadata.read("meta-data/tags/instance/") or ""
+    tag_keys = await metadata.read("meta-data/tags/instance/") or ""
     tags: dict[str, str] = {}
-    for key in listing.splitlines():
-        if key:
-            value = await metadata.read(f"meta-data/tags/instance/{key}")
-            if value is not None:  # None: the tag was removed since the listing
-                tags[key] = value
+    for tag_key in tag_keys.splitlines():
+        if tag_key:
+            tag_value = await metadata.read(f"meta-data/tags/instance/{tag_key}")
+            if tag_value is not None:  # None: the tag was removed since the listing
+                tags[tag_key] = tag_value
     return tags
 
 
@@ -113,28 +112,28 @@ async def read_identity(metadata: MetadataClient) -> Identity:
 
 
 async def read_signed_document(metadata: MetadataClient) -> SignedDocument | None:
-    """Read the signed identity document, None if there is none.
+    """Read AWS's signed document that proves the instance's identity; returns None if there is none.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
     """
     document, signature = [
-        await metadata.read(f"dynamic/instance-identity/{part}") for part in ("document", "signature")
+        await metadata.read(f"dynamic/instance-identity/{file_name}") for file_name in ("document", "signature")
     ]
     return SignedDocument(document=document, signature=signature) if document and signature else None
 
 
-async def until_base(metadata: MetadataClient, timing: Timing) -> None:
-    """Wait until the instance has the base tag, read every `Timing.notices` seconds.
+async def wait_until_base(metadata: MetadataClient, timing: Timing) -> None:
+    """Wait until the instance has the base tag, which is read every `Timing.notice_poll_seconds`.
 
-    Later changes of the tag have no effect: the node remains a base node until it retires.
+    If the tag is removed later, the node remains a base node until it retires.
     """
     while True:
         try:
-            value = await metadata.read(f"meta-data/tags/instance/{BASE_TAG}")
+            tag_value = await metadata.read(f"meta-data/tags/instance/{BASE_TAG}")
         except NodeError as error:
             log.warning("cannot read the base tag", extra={"reason": str(error)})
         else:
-            if value is not None and is_base({BASE_TAG: value}):
-                log.info("this node is a base node from now on", extra={"tag": value})
+            if tag_value is not None and is_base({BASE_TAG: tag_value}):
+                log.info("this node is a base node from now on", extra={"tag": tag_value})
                 return
-        await asyncio.sleep(timing.notices)
+        await asyncio.sleep(timing.notice_poll_seconds)

@@ -1,4 +1,4 @@
-"""The job's objects in S3."""
+"""Reads and writes the job's objects in S3."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bucket:
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str) -> str | None:
-        """Read an object; None if it does not exist."""
+        """Return an object's text, or None if there is no object."""
         try:
             return str(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode())
         except ClientError as error:
@@ -98,7 +98,7 @@ class Bucket:
 
     def fetch_artifacts(self, folder: Path) -> int:
         """Download the artifacts of earlier runs; returns their number."""
-        prefix, number = artifacts_prefix(self._name), 0
+        prefix, count = artifacts_prefix(self._name), 0
         for entry in self._objects(prefix):
             name = entry["Key"][len(prefix) :]
             path = (folder / name).resolve()
@@ -107,30 +107,30 @@ class Bucket:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.download(entry["Key"], path)
             self._uploaded[name] = _fingerprint(path)  # this copy must not overwrite another rank's newer file
-            number += 1
-        return number
+            count += 1
+        return count
 
     def save_artifacts(self, folder: Path) -> int:
         """Upload new and changed files; returns their number.
 
-        An error does not stop other files. The first error is raised at the end, or at once without a connection.
+        The first error is raised after the other files, a connection error at once.
         """
-        number = 0
-        problem: Exception | None = None
+        count = 0
+        first_error: Exception | None = None
         for path in sorted(Path(parent) / name for parent, _, names in os.walk(folder) for name in names):
             if path.is_symlink() or not path.is_file():
                 continue
             try:
-                number += self._save(path, path.relative_to(folder).as_posix())
+                count += self._save(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
                 continue  # the file was temporary
             except CONNECTION_ERRORS:
                 raise
             except AWS_ERRORS as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
-        return number
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return count
 
     def _save(self, path: Path, name: str) -> bool:
         fingerprint = _fingerprint(path)
@@ -146,6 +146,6 @@ class Bucket:
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:
-    """Value that changes when the file changes."""
-    state = os.stat(path)
-    return state.st_mtime_ns, state.st_size
+    """Return a value that changes when the file changes."""
+    file_status = os.stat(path)
+    return file_status.st_mtime_ns, file_status.st_size

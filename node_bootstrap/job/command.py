@@ -28,7 +28,7 @@ class CommandFailed(Exception):
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack the archive, and write nothing outside of the folder. Raises CommandFailed."""
+    """Unpack the archive into the folder, and write nothing outside of it. Raises CommandFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive, "r:*") as tar:
@@ -41,22 +41,22 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
-    """Check as tarfile's filter, which early releases of Python 3.9 lack, and unpack."""
+    """Unpack with the checks of tarfile's filter, which Python 3.9 may lack."""
     for member in tar.getmembers():
-        target = (folder / member.name).resolve()
-        if not (member.isfile() or member.isdir()) or folder.resolve() not in (target, *target.parents):
-            raise CommandFailed(f"the code has {member.name!r}, a link or outside path, which is not allowed")
+        target_path = (folder / member.name).resolve()
+        if not (member.isfile() or member.isdir()) or folder.resolve() not in (target_path, *target_path.parents):
+            raise CommandFailed(f"the code cannot be unpacked: {member.name!r} is a link or outside path")
     tar.extractall(folder)  # noqa: S202
 
 
 class Account:
-    """The user that runs the command; None: the current user."""
+    """The user that runs the command, or None for the current user."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
-        entry = None if user is None else pwd.getpwnam(user)
-        self.home = os.environ.get("HOME", "/") if entry is None else entry.pw_dir
-        self._ids = None if entry is None else (entry.pw_uid, entry.pw_gid)
+        passwd_entry = None if user is None else pwd.getpwnam(user)
+        self.home = os.environ.get("HOME", "/") if passwd_entry is None else passwd_entry.pw_dir
+        self._ids = None if passwd_entry is None else (passwd_entry.pw_uid, passwd_entry.pw_gid)
 
     def set_owner(self, folder: Path) -> None:
         """Change the owner of the folder and its content."""
@@ -73,10 +73,10 @@ class Account:
 def install(
     python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
 ) -> None:
-    """Install packages besides the image's, as the command's user. Raises CommandFailed."""
-    venv = [python, "-m", "venv", "--system-site-packages", str(environment)]
-    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
-    for argv in (venv, pip):
+    """Install the job's packages, as the command's user. Raises CommandFailed."""
+    venv_argv = [python, "-m", "venv", "--system-site-packages", str(environment)]
+    pip_argv = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
+    for argv in (venv_argv, pip_argv):
         output.say(" ".join(argv))
         try:
             result = subprocess.run(
@@ -98,7 +98,7 @@ def install(
 
 
 class Command:
-    """A process that is killed when this program dies. Raises CommandFailed."""
+    """The command's process, which is killed when this program dies. Raises CommandFailed."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class Command:
         account: Account,
         output: Output,
     ) -> None:
-        parent = os.getpid()
+        own_pid = os.getpid()
         libc = ctypes.CDLL(None)
 
         def die_with_parent() -> None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
+            if os.getppid() != own_pid:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         try:
@@ -134,7 +134,7 @@ class Command:
         self._reader.start()
 
     def code(self) -> int | None:
-        """Exit code; None while the command runs."""
+        """Exit code, or None while the command runs."""
         return self._process.poll()
 
     def end(self, patience: float) -> None:
@@ -153,7 +153,7 @@ class Command:
 
 
 def python_of(path: str) -> str:
-    """Path of the `python3` that the command would run."""
+    """Return the `python3` that is first in the PATH `path`."""
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(folder, "python3"), os.X_OK):
             return os.path.join(folder, "python3")

@@ -1,7 +1,7 @@
-"""The prepare-data of a cluster whose code comes from S3.
+"""The prepare-data script of a cluster whose code comes from S3: fetches the code.
 
-The first node unpacks the archive on the shared volume, completely or not at all. Then each node runs the code's own
-prepare-data.py, if it exists.
+The first node unpacks the archive on the shared volume, completely or not at all. Then each node runs the script
+prepare-data.py of this code, if it exists.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-FOLDER = "code"  # below the volume
-VARIABLE = "DYNTRAIN_CODE"  # s3://BUCKET/KEY
+CODE_FOLDER = "code"  # folder on the shared volume
+CODE_VARIABLE = "DYNTRAIN_CODE"  # environment variable with s3://BUCKET/KEY of the code
 PREPARE_SCRIPT = "prepare-data.py"
-ORIGIN = ".dyntrain-code"  # file in the folder that names the source of the code
+SOURCE_FILE = ".dyntrain-code"  # file in the code's folder that names the S3 object from which the code came
 Download = Callable[[str, str, str], object]  # bucket, key, path
 
 
-def fetch(source: str, volume: Path, download: Download) -> Path:
-    """Unpack the code on the volume; returns its folder.
+def fetch_code(source: str, volume: Path, download: Download) -> Path:
+    """Download the code and unpack it on the shared volume; returns its folder.
 
-    Raises one of `bucket.AWS_ERRORS`, and CommandFailed, also if the volume already has other code.
+    Raises one of `bucket.AWS_ERRORS`, or CommandFailed, also if the volume already contains code from another source.
     """
     from dyntrain.node_bootstrap.job.command import unpack
 
-    folder = volume / FOLDER
+    folder = volume / CODE_FOLDER
     if folder.is_dir():
-        return _check_origin(source, folder)
+        return _check_code_source(source, folder)
     bucket, _, key = source.removeprefix("s3://").partition("/")
-    with tempfile.TemporaryDirectory(dir=volume, prefix=f".{FOLDER}-") as temporary_folder:
-        archive, unpacked = Path(temporary_folder) / "archive", Path(temporary_folder) / FOLDER
-        download(bucket, key, str(archive))
-        unpack(archive, unpacked)
-        (unpacked / ORIGIN).write_text(source)
+    with tempfile.TemporaryDirectory(dir=volume, prefix=f".{CODE_FOLDER}-") as temporary_folder:
+        archive_path, unpacked_folder = Path(temporary_folder) / "archive", Path(temporary_folder) / CODE_FOLDER
+        download(bucket, key, str(archive_path))
+        unpack(archive_path, unpacked_folder)
+        (unpacked_folder / SOURCE_FILE).write_text(source)
         try:
-            unpacked.rename(folder)
+            unpacked_folder.rename(folder)
         except OSError:
             if not folder.is_dir():  # otherwise another node was faster
                 raise
-    return _check_origin(source, folder)
+    return _check_code_source(source, folder)
 
 
-def _check_origin(source: str, folder: Path) -> Path:
-    """Return the folder if it has the code of `source`. Raises CommandFailed for other or older code."""
+def _check_code_source(source: str, folder: Path) -> Path:
+    """Return the folder if its code came from `source`; otherwise raises CommandFailed."""
     from dyntrain.node_bootstrap.job.command import CommandFailed
 
-    origin = folder / ORIGIN
-    existing_source = origin.read_text() if origin.is_file() else "an unknown source"
+    origin_file = folder / SOURCE_FILE
+    existing_source = origin_file.read_text() if origin_file.is_file() else "an unknown source"
     if existing_source != source:
         raise CommandFailed(
-            f"the volume has a folder {FOLDER} already, with the code of {existing_source}; move it away"
+            f"the volume already contains a folder {CODE_FOLDER}, with the code of {existing_source}; move it away"
         )
     return folder
 
@@ -62,10 +62,10 @@ def main() -> int:
     from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, client
     from dyntrain.node_bootstrap.job.command import CommandFailed
 
-    source = os.environ[VARIABLE]
+    source = os.environ[CODE_VARIABLE]
     try:
         download = client("s3", os.environ["AWS_DEFAULT_REGION"]).download_file
-        folder = fetch(source, Path(os.environ["EFS_MOUNT"]), download)
+        folder = fetch_code(source, Path(os.environ["EFS_MOUNT"]), download)
     except (CommandFailed, *AWS_ERRORS) as error:
         print(f"prepare-data: {source}: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -14,7 +14,7 @@ CALL_SECONDS = 5.0
 
 
 class MetadataMissing(Exception):
-    """The service does not answer, or the value is missing."""
+    """The metadata service does not answer, or a value is missing."""
 
 
 class Metadata:
@@ -25,7 +25,7 @@ class Metadata:
         self._token_expires = 0.0
 
     def get(self, path: str) -> str | None:
-        """Read a value; None if it does not exist yet. Raises MetadataMissing."""
+        """Return the value at `path`, or None. Raises MetadataMissing."""
         try:
             if time.monotonic() >= self._token_expires:
                 headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
@@ -40,17 +40,17 @@ class Metadata:
             raise MetadataMissing(f"{path}: {error}") from error
 
     def wait_for(self, path: str, seconds: float) -> str:
-        """Wait until the value exists. Raises MetadataMissing after `seconds`."""
+        """Wait for the value at `path`. Raises MetadataMissing after `seconds`."""
         deadline = time.monotonic() + seconds
-        problem = "the value does not exist"
+        failure = "the value does not exist"
         while True:
             try:
                 if value := self.get(path):
                     return value
             except MetadataMissing as error:
-                problem = str(error)
+                failure = str(error)
             if time.monotonic() >= deadline:
-                raise MetadataMissing(f"no instance metadata {path} after {seconds:.0f} seconds: {problem}")
+                raise MetadataMissing(f"no instance metadata {path} after {seconds:.0f} seconds: {failure}")
             time.sleep(1.0)
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 BATCH_BYTES = 1_000_000
 BATCH_EVENTS = 10_000
-EVENT_BYTES = 26  # that CloudWatch adds to the size of each event
+EVENT_BYTES = 26  # added by CloudWatch to each event
 LINE_BYTES = 200_000
 WAITING_LINES = 100_000  # the oldest are dropped when CloudWatch cannot be reached
 SHIP_SECONDS = 2.0
@@ -25,9 +25,9 @@ LAST_SECONDS = 20.0
 
 
 class Output:
-    """The command's output, thread-safe. `connect` makes the client of CloudWatch Logs, to which lines are sent.
+    """The command's output, thread-safe. `connect` makes the client of CloudWatch Logs.
 
-    Lines that CloudWatch refuses are in the file, with the error once.
+    If CloudWatch refuses lines, they and the error are in the file.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -66,7 +66,7 @@ class Output:
             self.line(line)
 
     def close(self) -> None:
-        """Send the remaining lines, for a bounded time."""
+        """Send the remaining lines, for at most LAST_SECONDS."""
         self._over.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()
@@ -92,11 +92,11 @@ class Output:
 
     def _batch(self) -> list[tuple[int, str]]:
         batch: list[tuple[int, str]] = []
-        size = 0
+        size_bytes = 0
         with self._lock:
             while self._waiting and len(batch) < BATCH_EVENTS:
-                size += len(self._waiting[0][1].encode()) + EVENT_BYTES
-                if batch and size > BATCH_BYTES:
+                size_bytes += len(self._waiting[0][1].encode()) + EVENT_BYTES
+                if batch and size_bytes > BATCH_BYTES:
                     break
                 batch.append(self._waiting.popleft())
         return batch

@@ -8,41 +8,40 @@ from typing import NamedTuple
 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, TAIL_CHARACTERS, TAIL_LINES, Exit
 
-START_SECONDS = 900.0  # until every node must have shown a sign of life
-SILENT_SECONDS = 300.0  # after which a silent node counts as lost
+START_SECONDS = 900.0  # by then every node must show a sign of life
+SILENT_SECONDS = 300.0  # a node silent for longer counts as lost
 
 
 class Plan(NamedTuple):
-    """The plan of a job's run. `requirements` may be "". `seconds` limits the job, from this node's start."""
+    """The plan of a job's run."""
 
-    name: str
-    run: str
+    name: str  # of the job
+    run: str  # id of the run
     nodes: int
     port: int
     command: list[str]
     env: dict[str, str]
     artifacts: str
-    requirements: str
+    requirements: str  # file of packages, or ""
     resumed: bool
-    seconds: float
+    seconds: float  # time limit of the job
 
 
 def plan_of(text: str) -> Plan:
-    fields = json.loads(text)
-    return Plan(**{name: fields[name] for name in Plan._fields})
+    plan_fields = json.loads(text)
+    return Plan(**{name: plan_fields[name] for name in Plan._fields})
 
 
 def environment(
     plan: Plan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
 ) -> dict[str, str]:
-    """Environment of the command.
+    """Environment of the job's command.
 
-    The job's variables override the machine's, but not the topology's and not `path`, which begins with the job's
-    packages.
+    The job's variables override the machine's, but not PATH (`path`) and those of rank and master.
     """
     return {
-        **{name: inherited[name] for name in ("LANG", "LD_LIBRARY_PATH") if name in inherited},
-        **{name: value for name, value in inherited.items() if name.startswith("AWS_")},
+        **{variable: inherited[variable] for variable in ("LANG", "LD_LIBRARY_PATH") if variable in inherited},
+        **{variable: value for variable, value in inherited.items() if variable.startswith("AWS_")},
         "HOME": home,
         "PYTHONUNBUFFERED": "1",
         **plan.env,
@@ -60,15 +59,15 @@ def last_lines(lines: Sequence[str]) -> str:
     return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
-def exit_of_command(rank: int, code: int, now: float, tail: str) -> Exit:
+def exit_of_command(rank: int, code: int, now: float, log_tail: str) -> Exit:
     if code == 0:
         return Exit(SUCCEEDED, rank, 0, f"rank {rank} ended", now)
     ending = f"exit code {code}" if code > 0 else f"signal {-code}"
-    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {ending}", now, tail)
+    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {ending}", now, log_tail)
 
 
 def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
-    """The job's verdict: a failure at once, success when all ranks succeeded, else None. `codes` has exit codes."""
+    """The job's verdict: failure if this rank failed, success if all ranks succeeded, else None."""
     if own_exit.verdict != SUCCEEDED:
         return own_exit
     if any(codes.get(rank) != 0 for rank in range(nodes)):
@@ -91,12 +90,12 @@ def exit_of_lost_rank(
 ) -> Exit | None:
     """Exit of another rank that fell silent or never showed a sign of life.
 
-    `last_seen`: times of signs of life, by S3's clock. `uptime` of this node, in seconds.
+    `last_seen`: times of signs of life, by S3's clock. `uptime`: this node's age in seconds.
     """
-    own_time = last_seen.get(rank, 0.0)
+    own_last_seen = last_seen.get(rank, 0.0)
     for other_rank in sorted(set(range(nodes)) - ended_ranks - {rank}):
-        if other_rank in last_seen and own_time - last_seen[other_rank] > SILENT_SECONDS:
-            reason = f"rank {other_rank} has been silent for {own_time - last_seen[other_rank]:.0f} seconds"
+        if other_rank in last_seen and own_last_seen - last_seen[other_rank] > SILENT_SECONDS:
+            reason = f"rank {other_rank} has been silent for {own_last_seen - last_seen[other_rank]:.0f} seconds"
         elif other_rank not in last_seen and uptime > START_SECONDS:
             reason = f"rank {other_rank} has shown no sign of life, {uptime:.0f} seconds after rank {rank} started"
         else:

@@ -33,7 +33,7 @@ PATIENCE = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes 
 
 
 class Node:
-    """A node of a job. `beat`: seconds between signs of life; `retry`: pause before artifacts are saved again."""
+    """A node of a job. `beat`: seconds between signs of life. `retry`: seconds between tries to save artifacts."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Node:
         """Run the command; returns how it ended. The node sends signs of life until `finish`."""
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
-            path = self._make_ready(account)
+            search_path = self._make_ready(account)
             master = self._wait_for_master()
-            env = deciding.environment(self._plan, os.environ, path, self._rank, master, account.home)
+            env = deciding.environment(self._plan, os.environ, search_path, self._rank, master, account.home)
             self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master}:{self._plan.port}")
             return self._run_command(Command(self._plan.command, self._code, env, account, self._output))
         except (CommandFailed, MetadataMissing) as error:
@@ -71,13 +71,13 @@ class Node:
             return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
-        """Save artifacts and output, and report the exit. An error stops no other part."""
+        """Save artifacts and output, and report the exit. Errors stop no other task."""
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank
         if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
             self._try("write the verdict", lambda: self._bucket.settle(own_exit))
         for _ in range(LAST_TRIES):
-            if self._try("save artifacts", self._save):
+            if self._try("save artifacts", self._save_artifacts):
                 break
             time.sleep(self._retry)
         self._output.close()
@@ -93,7 +93,7 @@ class Node:
             self._bucket.settle(verdict)
 
     def _make_ready(self, account: Account) -> str:
-        """Fetch code, artifacts and packages; returns the PATH of the command."""
+        """Fetch code, artifacts and packages; returns the command's PATH."""
         archive = self._folder / "code.tar.gz"
         self._bucket.download(files.code_key(self._plan.name), archive)
         unpack(archive, self._code)
@@ -101,15 +101,15 @@ class Node:
         if self._plan.resumed:
             self._output.say(f"{self._bucket.fetch_artifacts(self._artifacts)} artifacts of earlier runs are restored")
         account.set_owner(self._code)
-        path = self._plan.env.get("PATH") or os.environ.get("PATH", os.defpath)
+        search_path = self._plan.env.get("PATH") or os.environ.get("PATH", os.defpath)
         if self._plan.requirements:
-            environment = self._folder / "venv"
-            environment.mkdir(exist_ok=True)
-            account.set_owner(environment)
-            requirements = self._code / self._plan.requirements
-            install(python_of(path), environment, requirements, self._plan.env, account, self._output)
-            path = os.pathsep.join([str(environment / "bin"), path])
-        return path
+            venv_folder = self._folder / "venv"
+            venv_folder.mkdir(exist_ok=True)
+            account.set_owner(venv_folder)
+            requirements_file = self._code / self._plan.requirements
+            install(python_of(search_path), venv_folder, requirements_file, self._plan.env, account, self._output)
+            search_path = os.pathsep.join([str(venv_folder / "bin"), search_path])
+        return search_path
 
     def _wait_for_master(self) -> str:
         deadline = time.monotonic() + MASTER_SECONDS
@@ -132,7 +132,7 @@ class Node:
             try:
                 reason_to_end = self._reason_to_end()
             except AWS_ERRORS as error:
-                self._problem("check the job", error)
+                self._log_error("check the job", error)
             if reason_to_end is not None:
                 self._output.say(f"{reason_to_end.reason}; the command is ended")
                 # Before the command ends: its end makes other ranks fail, and the first verdict counts.
@@ -142,7 +142,7 @@ class Node:
             time.sleep(LOOK_SECONDS)
 
     def _reason_to_end(self) -> Exit | None:
-        """Why the command must end now; None if it may continue."""
+        """Why the command must end now, or None if it may continue."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
             return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
@@ -153,7 +153,7 @@ class Node:
             if verdict is not None and verdict.verdict != files.SUCCEEDED:
                 return verdict._replace(rank=self._rank, code=None, at=time.time(), tail="")
         if self._is_due("minute", MINUTE):
-            self._try("save artifacts", self._save)
+            self._try("save artifacts", self._save_artifacts)
             last_seen, ended_ranks = self._bucket.signs_of_life()
             lost_exit = deciding.exit_of_lost_rank(
                 self._rank, self._plan.nodes, last_seen, ended_ranks, uptime, time.time()
@@ -181,7 +181,7 @@ class Node:
                 return
 
     def _is_due(self, task: str, seconds: float) -> bool:
-        """Whether `task` is due, which is repeated every `seconds`."""
+        """Whether `task`, repeated every `seconds`, is due now."""
         now = time.monotonic()
         if now < self._next_times.get(task, 0.0):
             return False
@@ -191,32 +191,31 @@ class Node:
     def _alive(self) -> None:
         self._bucket.write(files.alive_key(self._plan.name, self._plan.run, self._rank), f"{time.time()}\n")
 
-    def _save(self) -> None:
-        number = self._bucket.save_artifacts(self._artifacts)
-        if number:
-            self._output.say(f"{number} artifacts saved")
+    def _save_artifacts(self) -> None:
+        saved_count = self._bucket.save_artifacts(self._artifacts)
+        if saved_count:
+            self._output.say(f"{saved_count} artifacts saved")
 
     def _failure(self, reason: str) -> Exit:
-        tail = deciding.last_lines(self._output.tail())
-        return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), tail)
+        log_tail = deciding.last_lines(self._output.tail())
+        return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), log_tail)
 
     def _try(self, task: str, action: Callable[[], None]) -> bool:
         try:
             action()
         except AWS_ERRORS as error:
-            self._problem(task, error)
+            self._log_error(task, error)
             return False
         return True
 
-    def _problem(self, task: str, error: Exception) -> None:
-        """Log an error of AWS, which may be temporary."""
+    def _log_error(self, task: str, error: Exception) -> None:
         self._output.say(f"cannot {task}: {type(error).__name__}: {error}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="dyntrain-job")
-    for name in ("name", "run", "bucket", "region"):
-        parser.add_argument(f"--{name}", required=True)
+    for option in ("name", "run", "bucket", "region"):
+        parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--root", type=Path, default=Path("/"))
     parser.add_argument("--user")
     options = parser.parse_args()
@@ -224,14 +223,14 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     metadata = Metadata()
     rank = int(metadata.wait_for("ami-launch-index", MINUTE))
-    log = options.root / "var" / "log" / "dyntrain-job" / "output.log"
-    output = Output(log, files.log_stream(options.name, rank), partial(client, "logs", options.region))
+    log_path = options.root / "var" / "log" / "dyntrain-job" / "output.log"
+    output = Output(log_path, files.log_stream(options.name, rank), partial(client, "logs", options.region))
     bucket = Bucket(client("s3", options.region), options.bucket, options.name, options.run)
     plan = None
     for _ in range(LAST_TRIES):
         try:
-            text = bucket.read(files.plan_key(options.name, options.run))
-            plan = None if text is None else deciding.plan_of(text)
+            plan_text = bucket.read(files.plan_key(options.name, options.run))
+            plan = None if plan_text is None else deciding.plan_of(plan_text)
             break
         except AWS_ERRORS as error:
             output.say(f"the plan cannot be read: {error}")

@@ -1,1 +1,1 @@
-"""The node's reads from AWS, and its reports to the controller."""
+"""Reads the node's configuration from AWS, and sends the node's reports to the controller."""

@@ -1,7 +1,7 @@
-"""Signs of life: reports while user data or prepare-data run, and reports of base nodes on each new prepare-data.
+"""Sends signs of life while the user data script or prepare-data runs, and reports each change of prepare-data.
 
-Without signs of life the controller abandons a launch. After a change of prepare-data, the controller resumes the
-suspended launches of a group.
+Without signs of life the controller abandons the launch of an instance. After a change of prepare-data, the controller
+resumes the suspended launches of an Auto Scaling group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.reports.report import Reports
 from dyntrain.training.timeouts import timeout
 
-REPORTED, NOT_REPORTED, NO_CLUSTER = 0, 75, 78
+REPORTED, NOT_REPORTED, NO_CLUSTER = 0, 75, 78  # exit codes
 log = logging.getLogger(__name__)
 
 
 def report_of(
     identity: Identity, attempt: int, outcome: Literal["alive", "prepare_failed"], reason: str, script: str = ""
 ) -> NodeReport:
-    """Build a report of this node."""
+    """Make a report on this node's state for the controller."""
     return NodeReport(
         cluster=identity.cluster,
         instance_id=identity.instance_id,
@@ -43,41 +43,41 @@ def report_of(
 
 
 async def put_until_accepted(reports: Reports, report: NodeReport, timing: Timing) -> None:
-    """Send the report, repeatedly until the event bus accepts it."""
-    tries = 0
+    """Send the report to the event bus, repeatedly until the bus accepts it."""
+    failed_tries = 0
     while True:
         try:
             return await asyncio.to_thread(reports.put, report)
         except ServiceUnavailable as error:
             log.warning("report not sent, will be repeated", extra={"outcome": report.outcome, "reason": str(error)})
-        await asyncio.sleep(timing.report.delay(tries))
-        tries += 1
+        await asyncio.sleep(timing.report_backoff.delay(failed_tries))
+        failed_tries += 1
 
 
 @asynccontextmanager
 async def reporting_alive(reports: Reports, report: NodeReport, timing: Timing) -> AsyncIterator[None]:
-    """Send the report every `Timing.alive` seconds while the block runs: one lost event must not end the launch."""
+    """Send the report every `Timing.sign_of_life_seconds` while the block runs, since an event may be lost."""
 
     async def send_repeatedly() -> None:
         while True:
             await put_until_accepted(reports, report, timing)
-            await asyncio.sleep(timing.alive)
+            await asyncio.sleep(timing.sign_of_life_seconds)
 
-    task = asyncio.create_task(send_repeatedly())
+    sending_task = asyncio.create_task(send_repeatedly())
     try:
         yield
     finally:
-        task.cancel()
+        sending_task.cancel()
         with suppress(asyncio.CancelledError):
-            await task
+            await sending_task
 
 
 async def report_script_changes(
     reports: Reports, digest: Callable[[], str], make_report: Callable[[str], NodeReport], timing: Timing
 ) -> None:
-    """Report prepare-data's digest at once and after each change, until cancelled.
+    """Report the digest of the prepare-data script at once and after each change, until cancelled.
 
-    `digest` may block, and raises OSError while there is no script.
+    `digest` computes the digest; it may block, and raises OSError while there is no script.
     """
     reported_digest = ""
     while True:
@@ -86,7 +86,7 @@ async def report_script_changes(
             if current_digest != reported_digest:
                 await put_until_accepted(reports, make_report(current_digest), timing)
                 reported_digest = current_digest
-        await asyncio.sleep(timing.script)
+        await asyncio.sleep(timing.script_check_seconds)
 
 
 async def report_user_data(
@@ -97,9 +97,9 @@ async def report_user_data(
     reason: str,
     seconds: float,
 ) -> int:
-    """Send a report from user data, before the node's program runs; returns the exit code.
+    """Send a report from the user data script, before the node's program runs; returns the exit code.
 
-    0: accepted; 75: not within `seconds`; 78: the instance belongs to no cluster.
+    The code is 0 for an accepted report, 75 if none was accepted within `seconds`, 78 if no tag names a cluster.
     """
     timing = Timing()
     try:
@@ -116,7 +116,7 @@ async def report_user_data(
                     return NO_CLUSTER
                 except RetryLater as error:
                     log.warning(str(error))
-                await asyncio.sleep(timing.report.first)
+                await asyncio.sleep(timing.report_backoff.first)
     except TimeoutError:
         log.error("the event bus accepted no report for %.0f s", seconds)
         return NOT_REPORTED

@@ -1,4 +1,4 @@
-"""The AWS services that a node calls: Parameter Store and EventBridge."""
+"""Access to the AWS services that a node calls: Parameter Store and EventBridge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SsmParameters:
-    """`Parameters` on SSM."""
+    """Reads parameters from AWS's Parameter Store (SSM)."""
 
     def __init__(self, region: str) -> None:
         self._region = region
@@ -27,14 +27,14 @@ class SsmParameters:
         try:
             if self._client is None:
                 self._client = session(self._region).client("ssm", config=SETTINGS)
-            answer = self._client.get_parameters(Names=list(names), WithDecryption=True)
-            return {entry["Name"]: entry["Value"] for entry in answer["Parameters"]}
+            parameters_answer = self._client.get_parameters(Names=list(names), WithDecryption=True)
+            return {parameter["Name"]: parameter["Value"] for parameter in parameters_answer["Parameters"]}
         except (BotoCoreError, ClientError) as error:
             raise ServiceUnavailable(f"cannot read the parameters {', '.join(names)}: {error}") from error
 
 
 class EventBridgeReports:
-    """`Reports` on the account's default event bus."""
+    """Sends reports to the default event bus of the AWS account."""
 
     def __init__(self, region: str) -> None:
         self._region = region
@@ -44,7 +44,7 @@ class EventBridgeReports:
         try:
             if self._client is None:
                 self._client = session(self._region).client("events", config=SETTINGS)
-            answer = self._client.put_events(
+            events_answer = self._client.put_events(
                 Entries=[
                     {
                         "Source": source_of(NODE_SOURCE, report.cluster),
@@ -56,8 +56,8 @@ class EventBridgeReports:
             )
         except (BotoCoreError, ClientError) as error:
             raise ServiceUnavailable(f"cannot report {report.outcome}: {error}") from error
-        if answer["FailedEntryCount"]:
-            entry = answer["Entries"][0]
+        if events_answer["FailedEntryCount"]:
+            failed_entry = events_answer["Entries"][0]
             raise ServiceUnavailable(
-                f"cannot report {report.outcome}: {entry.get('ErrorCode')}: {entry.get('ErrorMessage')}"
+                f"cannot report {report.outcome}: {failed_entry.get('ErrorCode')}: {failed_entry.get('ErrorMessage')}"
             )

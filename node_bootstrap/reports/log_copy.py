@@ -1,12 +1,13 @@
-"""Copies a growing log to another file until SIGTERM. Run as a script by its path: imports only the standard library.
+"""Program that copies a growing log file to another file until SIGTERM. It imports only the standard library.
 
-The copy is a separate program because its target is on a volume that may hang for minutes. No process waits for it. The
-copy runs as the job's user, who owns the folder, so a symbolic link in the folder gives access to nothing more.
+The copying is a separate program because the target is on the shared volume, which may not answer for minutes. No other
+process waits for this program. It runs as the job's user, who owns the target's folder, so a symbolic link in this
+folder cannot make it write files that the user may not write.
 
 Arguments: SOURCE START TARGET MOST. SOURCE is copied from byte START. A TARGET of more than MOST bytes is copied to
-TARGET.1 and truncated, so `tail -f` keeps following TARGET. If SOURCE becomes shorter, `child_log` has cut its front,
-and SOURCE is read from its start: some lines then appear twice. Lines are lost only if SOURCE grows again by as much as
-was cut between two checks (20 MB in half a second).
+TARGET.1 and truncated, so `tail -f` keeps following TARGET. If SOURCE becomes shorter, `child_log` has removed its
+front, and SOURCE is read from its start, so some lines are copied twice. Lines are lost only if SOURCE grows by as much
+as was removed between two checks (20 MB in half a second).
 """
 
 from __future__ import annotations
@@ -21,44 +22,44 @@ from types import FrameType
 
 CHECK_SECONDS = 0.5
 RETRY_SECONDS = 5.0  # pause after an error, such as a full or missing volume
-CHUNK = 1024 * 1024
-LAST_CHECKS = 2  # checks after SIGTERM: the worker ends at the same moment, and its last lines matter
+CHUNK_BYTES = 1024 * 1024
+CHECKS_AFTER_SIGTERM = 2  # reads after SIGTERM: the worker ends at the same moment, and its last lines matter
 
 
-def read(source: Path, position: int) -> tuple[bytes, int]:
-    """Read at most CHUNK bytes after `position`; returns these and their end's position. Raises OSError."""
+def read_chunk(source: Path, position: int) -> tuple[bytes, int]:
+    """Read at most CHUNK_BYTES after `position`; returns the bytes and the position after them. Raises OSError."""
     with source.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(position if position <= size else 0)
-        piece = file.read(CHUNK)
-        return piece, file.tell()
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(position if position <= size_bytes else 0)
+        chunk = file.read(CHUNK_BYTES)
+        return chunk, file.tell()
 
 
-def append(target: Path, piece: bytes, max_bytes: int) -> None:
-    """Append a piece. Raises OSError; the caller may then append the piece again, which may duplicate the piece."""
+def append_chunk(target: Path, chunk: bytes, max_bytes: int) -> None:
+    """Append a chunk to the file `target`. Raises OSError; the file may then contain a part of the chunk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("ab") as file:
         if file.tell() > max_bytes:
             shutil.copyfile(target, target.with_name(f"{target.name}.1"))
             file.truncate(0)
-        file.write(piece)
+        file.write(chunk)
 
 
-def copy(source: Path, position: int, target: Path, max_bytes: int) -> None:
-    """Copy new output of `source` to `target` until SIGTERM."""
+def copy_until_sigterm(source: Path, position: int, target: Path, max_bytes: int) -> None:
+    """Copy what is appended to `source` to `target`, until SIGTERM."""
     received_signals: list[int] = []
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
+    def on_sigterm(number: int, _frame: FrameType | None) -> None:
         received_signals.append(number)
 
-    signal.signal(signal.SIGTERM, on_signal)
-    last_error, last_checks = "", 0
-    while last_checks < LAST_CHECKS:
+    signal.signal(signal.SIGTERM, on_sigterm)
+    last_error, checks_after_sigterm = "", 0
+    while checks_after_sigterm < CHECKS_AFTER_SIGTERM:
         try:
-            piece, end = read(source, position) if source.exists() else (b"", position)
-            if piece:
-                append(target, piece, max_bytes)
-                position, last_error = end, ""
+            chunk, end_position = read_chunk(source, position) if source.exists() else (b"", position)
+            if chunk:
+                append_chunk(target, chunk, max_bytes)
+                position, last_error = end_position, ""
                 continue
             time.sleep(CHECK_SECONDS)
         except OSError as error:
@@ -66,8 +67,8 @@ def copy(source: Path, position: int, target: Path, max_bytes: int) -> None:
                 last_error = str(error)
                 print(f"cannot write {target}: {error}; will be retried", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(CHECK_SECONDS if received_signals else RETRY_SECONDS)
-        last_checks = last_checks + 1 if received_signals else 0
+        checks_after_sigterm = checks_after_sigterm + 1 if received_signals else 0
 
 
 if __name__ == "__main__":
-    copy(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+    copy_until_sigterm(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

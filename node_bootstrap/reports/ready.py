@@ -1,8 +1,8 @@
 """`python -m dyntrain.node_bootstrap signal-ready URL`: signals CloudFormation that the master has the shared volume.
 
-From then on people can log in and copy prepare-data to the volume. The signal completes the wait condition of the
-cluster's stack, for any number of workers. The condition's data name the master's instance and address. Only the tagged
-master signals. A new master signals again, which a completed condition ignores.
+From then on people can log in to the master and copy prepare-data to the volume. The signal completes the wait
+condition of the cluster's stack, whose data name the master's instance and address. Only the instance with the master's
+tag sends the signal. A later master sends the signal again, which a completed wait condition ignores.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from dyntrain.node_bootstrap.instance.identity import read_identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.training.timeouts import timeout
 
-PUT_SECONDS = 10.0
-PAUSE_SECONDS = 5.0
-READY, NOT_MASTER, TOO_LATE, REFUSED = 0, 0, 75, 78
-TEMPORARY_CODES = (408, 429)  # client errors that may be temporary
+SIGNAL_TIMEOUT_SECONDS = 10.0
+RETRY_PAUSE_SECONDS = 5.0
+READY, NOT_MASTER, TOO_LATE, REFUSED = 0, 0, 75, 78  # exit codes
+TEMPORARY_HTTP_CODES = (408, 429)  # client errors that may be temporary
 log = logging.getLogger(__name__)
 
 
-async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = PAUSE_SECONDS) -> int:
-    """Send the signal, called by user data once the volume is mounted; returns the exit code.
+async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = RETRY_PAUSE_SECONDS) -> int:
+    """Signal CloudFormation that the master has mounted the shared volume; returns the exit code.
 
-    0: CloudFormation accepted it, or this node is not the master; 75: not accepted within `seconds`; 78: refused.
+    The code is 0 if CloudFormation accepted the signal or this node is not the master, 75 if CloudFormation did not
+    accept the signal within `seconds`, and 78 if CloudFormation refused the signal.
     """
     metadata = MetadataClient(metadata_url, Timing())
     try:
@@ -39,8 +40,8 @@ async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float
                     identity = await read_identity(metadata)
                     if not identity.master:
                         return NOT_MASTER
-                    address = await metadata.read("meta-data/public-ipv4") or identity.private_ip
-                    await asyncio.to_thread(_put, url, identity.instance_id, address)
+                    master_address = await metadata.read("meta-data/public-ipv4") or identity.private_ip
+                    await asyncio.to_thread(_send_signal, url, identity.instance_id, master_address)
                     return READY
                 except InvalidConfiguration as error:
                     log.error(str(error))
@@ -53,19 +54,23 @@ async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float
         return TOO_LATE
 
 
-def _put(url: str, instance: str, address: str) -> None:
-    """Send the signal. Raises ServiceUnavailable, and InvalidConfiguration if retrying cannot help."""
-    body = json.dumps(
+def _send_signal(url: str, instance: str, address: str) -> None:
+    """Send the signal to CloudFormation. Raises ServiceUnavailable, or InvalidConfiguration if retrying cannot help."""
+    request_body = json.dumps(
         {"Status": "SUCCESS", "Reason": "the master takes prepare-data", "UniqueId": instance, "Data": address}
     ).encode()
     # The signature of the presigned URL covers an empty content type.
     # The scheme is https, or http in tests.
-    request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
+    request = urllib.request.Request(url, data=request_body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=PUT_SECONDS):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=SIGNAL_TIMEOUT_SECONDS):  # noqa: S310
             log.info("CloudFormation accepted the signal that the master is ready for prepare-data")
     except (urllib.error.URLError, TimeoutError) as error:
-        if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in TEMPORARY_CODES:
+        if (
+            isinstance(error, urllib.error.HTTPError)
+            and 400 <= error.code < 500
+            and error.code not in TEMPORARY_HTTP_CODES
+        ):
             raise InvalidConfiguration(
                 f"CloudFormation refuses the signal ({error.code} {error.reason}): the URL in the user data is not "
                 "that of the wait condition, or has expired; the node continues"

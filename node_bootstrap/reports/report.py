@@ -1,4 +1,4 @@
-"""Reports the node's state to the controller, repeatedly until the report is acknowledged."""
+"""Reports the node's state to the controller; each report is repeated until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ class Reports(Protocol):
     """The event bus to which reports are sent."""
 
     def put(self, report: NodeReport) -> None:
-        """Send the report; on return the event bus has accepted it, but the controller may not have handled it.
+        """Send the report to the event bus, and wait until the bus (not yet the controller) has accepted the report.
 
-        Blocks, so it is called in a thread. Raises ServiceUnavailable.
+        The method blocks, so it is called in a thread. Raises ServiceUnavailable.
         """
         ...
 
 
 class Status(Protocol):
-    """Receiver of reports on the node's state, besides the coordinator."""
+    """Receiver of reports on the node's state: on EC2, the controller."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         """Report a new state of the node."""
         ...
 
     def set_listed(self, listed: bool) -> None:
-        """Note the coordinator's message whether the target lists the node."""
+        """Note whether the controller's target lists the node, as the coordinator has told the node."""
         ...
 
 
-def latest(known: NodeReport | None, new: NodeReport) -> NodeReport:
-    """Return the report that counts. After a report "interrupted", later reports of other outcomes do not count.
+def report_that_counts(earlier: NodeReport | None, new: NodeReport) -> NodeReport:
+    """Return which of two reports counts. After a report "interrupted", reports with other outcomes do not count.
 
-    Of two deadlines the earlier one counts. But AWS sets no deadline for a rebalance recommendation, so a later notice
-    replaces the recommendation even with a later deadline.
+    Of two reports "interrupted", the report with the earlier deadline counts. But AWS sets no deadline for a rebalance
+    recommendation, so a later notice replaces the report of a recommendation even with a later deadline.
     """
-    if known is None or known.outcome != "interrupted":
+    if earlier is None or earlier.outcome != "interrupted":
         return new
     if new.outcome != "interrupted" or new.deadline is None:
-        return known
-    if (known.reason == RECOMMENDED) != (new.reason == RECOMMENDED):
-        return new if known.reason == RECOMMENDED else known
-    return new if known.deadline is None or new.deadline < known.deadline else known
+        return earlier
+    if (earlier.reason == RECOMMENDED) != (new.reason == RECOMMENDED):
+        return new if earlier.reason == RECOMMENDED else earlier
+    return new if earlier.deadline is None or new.deadline < earlier.deadline else earlier
 
 
 class Reporter:
-    """Repeats the latest report unchanged, with growing pauses. The controller recognises a repetition by its `at`.
+    """Repeats the latest report unchanged, with growing pauses. The controller knows a repetition by its time `at`.
 
-    Only the report "prepared" is acknowledged, by the coordinator's message that the node is listed. When the node is
-    no longer listed, the report is repeated. Other reports are repeated until the node ends, at most once a minute.
+    Only a report "prepared" is acknowledged: by the coordinator's message that the target lists the node. When the
+    target no longer lists the node, the report is repeated. All other reports are repeated until the node ends.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:
@@ -82,27 +82,27 @@ class Reporter:
         return self._report
 
     def set(self, report: NodeReport) -> None:
-        """Replace the report, unless the earlier report still counts."""
-        latest_report = latest(self._report, report)
-        if latest_report is not self._report:
-            self._report, self._repetition = latest_report, 0
+        """Send `report` from now on, unless the earlier report still counts (`report_that_counts`)."""
+        report_to_send = report_that_counts(self._report, report)
+        if report_to_send is not self._report:
+            self._report, self._repetition = report_to_send, 0
             self._changed.set()
 
     def set_listed(self, listed: bool) -> None:
-        """Note whether the node is listed."""
+        """Note whether the controller's target lists the node."""
         if listed != self._listed:
             self._listed = listed
             self._changed.set()
 
     async def run(self) -> None:
-        """Send reports until cancelled."""
+        """Send and repeat reports until cancelled."""
         while True:
             self._changed.clear()
             if self._report is None or (self._report.outcome == "prepared" and self._listed):
                 await self._changed.wait()
                 continue
             await self._send(self._report)
-            pause = spread(self._timing.report.delay(self._repetition), random.random())
+            pause = spread(self._timing.report_backoff.delay(self._repetition), random.random())
             self._repetition += 1
             with contextlib.suppress(TimeoutError):
                 async with timeout(pause):
@@ -118,7 +118,7 @@ class Reporter:
 
 
 class ControllerStatus:
-    """`Status` for the controller: `reporter` repeats each report until it is acknowledged."""
+    """Reports the node's state to the controller. `reporter` repeats each report until it is acknowledged."""
 
     def __init__(self, identity: Identity, attempt: int, reporter: Reporter) -> None:
         self._identity, self._attempt, self._reporter = identity, attempt, reporter

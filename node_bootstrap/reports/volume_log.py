@@ -1,4 +1,4 @@
-"""A copy of the worker's output on the shared volume, for `tail -f` on any node (setting `logs: volume`)."""
+"""Copies the worker's output to the shared volume, for `tail -f` on any node (setting `logs: volume`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dyntrain.node_bootstrap.host.errors import Interrupted
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.node_bootstrap.reports import log_copy
 
-MOST_BYTES = 20 * 1024 * 1024  # per node, and as much again in the older file
+MAX_COPY_BYTES = 20 * 1024 * 1024  # size above which the copy becomes the older copy; per node
 log = logging.getLogger(__name__)
 
 
 class VolumeLog:
-    """Runs the copying program (`log_copy`), so that a hanging volume delays neither the worker nor the node.
+    """Runs the program that copies the log (`log_copy`), so that a hanging volume delays no other process.
 
-    `target` returns the copy's path for a job.
+    `target` returns the path of the copy for a job.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class VolumeLog:
         user: str | None,
         own_log: Path,
         timing: Timing,
-        max_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_COPY_BYTES,
     ) -> None:
         self._source, self._target, self._children = source, target, children
         self._user, self._own_log, self._timing, self._max_bytes = user, own_log, timing, max_bytes
@@ -41,44 +41,44 @@ class VolumeLog:
         self._changed = asyncio.Event()
 
     def follow(self, job: str) -> None:
-        """Copy the worker's output to the file of `job` from now on."""
+        """Copy the worker's output to the log file of `job` from now on."""
         if job != self._job:
-            self._job, self._start = job, self._size()
+            self._job, self._start = job, self._source_bytes()
             self._changed.set()
 
     async def run(self) -> None:
         """Keep the copying program running until cancelled. Failures are only logged."""
         await self._changed.wait()
-        tries = 0
+        failures = 0
         with contextlib.suppress(Interrupted):
             while True:
                 self._changed.clear()
                 try:
-                    child = await self._children.start("log-copy", self._program())
+                    child = await self._children.start("log-copy", self._copying_program())
                 except OSError as error:
                     log.warning("the worker's output is not copied to the volume", extra={"reason": str(error)})
                 else:
                     await self._wait_for_end(child)
                 if self._changed.is_set():
-                    tries = 0
+                    failures = 0
                     continue
-                self._start = self._size()  # output written meanwhile is only in the node's own log
-                await asyncio.sleep(self._timing.own_restart.delay(tries))
-                tries += 1
+                self._start = self._source_bytes()  # output written meanwhile is only in the node's own log
+                await asyncio.sleep(self._timing.own_restart_backoff.delay(failures))
+                failures += 1
 
     async def _wait_for_end(self, child: Child) -> None:
-        """Wait until the program ends or another job begins, then stop it."""
-        waits = [asyncio.create_task(child.wait()), asyncio.create_task(self._changed.wait())]
+        """Wait until the copying program ends or another job begins, then stop the program."""
+        waiting_tasks = [asyncio.create_task(child.wait()), asyncio.create_task(self._changed.wait())]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting_tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
-        await child.stop(self._timing.stop_grace)
+            for task in waiting_tasks:
+                task.cancel()
+        await child.stop(self._timing.node_stop_grace_seconds)
 
-    def _program(self) -> Program:
+    def _copying_program(self) -> Program:
         arguments = (str(self._source), str(self._start), str(self._target(self._job)), str(self._max_bytes))
         return Program((sys.executable, "-I", "-S", log_copy.__file__, *arguments), {}, self._own_log, user=self._user)
 
-    def _size(self) -> int:
+    def _source_bytes(self) -> int:
         return self._source.stat().st_size if self._source.exists() else 0

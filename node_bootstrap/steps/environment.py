@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
+from dyntrain.node_bootstrap.core.plan import DONE, StepCondition, pending
 from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.workers import hosts_with, workers_text
@@ -23,12 +23,12 @@ from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.launch_desk import VARIABLE
 
 COUNT_VARIABLE = "DEEPLEARNING_WORKERS_COUNT"
-CHANNELS = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
+CHANNELS_VARIABLE = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
 TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets this tag on instances that were launched from a template
 
 
-def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) -> dict[str, str]:
-    """The documented environment variables. `config.environment` overrides them."""
+def documented_variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) -> dict[str, str]:
+    """Return the documented environment variables of a node. `config.environment` overrides them."""
     return {
         "DEEPLEARNING_WORKERS_PATH": str(workers),
         COUNT_VARIABLE: str(config.workers),
@@ -38,114 +38,119 @@ def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) 
         "ELASTIC_WORKER_TAG": ElasticTag(config.elastic_suffix).of(identity.cluster),
         "WORKER_LAUNCH_TEMPLATE_ID": config.worker_launch_template or identity.tags.get(TEMPLATE_TAG, ""),
         "TRAINING_CMD": shlex.join(config.training_cmd),
-        **({} if config.code is None else {fetch.VARIABLE: config.code}),
+        **({} if config.code is None else {fetch.CODE_VARIABLE: config.code}),
         **({} if config.engine == "pslite" else {ENGINE: config.engine}),
-        **({} if config.data_location is None else {CHANNELS: config.data_location}),
+        **({} if config.data_location is None else {CHANNELS_VARIABLE: config.data_location}),
         **config.environment,
     }
 
 
-def profile(values: Mapping[str, str]) -> str:
-    """Lines that any POSIX shell can source, with quoted values."""
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
+def profile_text(values: Mapping[str, str]) -> str:
+    """Return lines that set the variables in any POSIX shell, with quoted values."""
+    return "".join(f"export {variable}={shlex.quote(value)}\n" for variable, value in sorted(values.items()))
 
 
-def _lines_for_shells(layout: Layout, config: NodeConfig) -> str:
-    """Further lines for people's shells.
+def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
+    """Return further lines of the profile, for the shells of people who log in.
 
-    These lines set the number of hosts in the workers file and the socket for launches, and add the node's `python`
-    and `dyntrain` to PATH.
+    These lines set the number of hosts and the socket for launches, and add `python` and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
-    count = (
-        f"export {COUNT_VARIABLE}=$(grep -c . {shlex.quote(str(layout.workers))})\n"
+    count_line = (
+        f"export {COUNT_VARIABLE}=$(grep -c . {shlex.quote(str(layout.workers_file))})\n"
         if COUNT_VARIABLE not in config.environment
         else ""
     )
-    return f'{count}export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{program_folder}\n'
+    launch_socket = shlex.quote(str(layout.launch_socket))
+    return f'{count_line}export {VARIABLE}={launch_socket}\nexport PATH="$PATH":{program_folder}\n'
 
 
-def _launch_script(layout: Layout) -> str:
-    """A script that starts the cluster's launcher, with any Python and from any directory."""
-    command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
+def _launch_script_text(layout: Layout) -> str:
+    """Return a script that starts the cluster's launcher, with any Python and from any directory."""
+    launch_command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
     return (
         f"#!{sys.executable}\n"
         '"""Launches a job on the nodes of this cluster; the same as `dyntrain launch`."""\n\n'
         "import os\nimport sys\n\n"
         f"os.environ.setdefault({VARIABLE!r}, {str(layout.launch_socket)!r})\n"
-        f"os.execv({sys.executable!r}, {command!r} + sys.argv[1:])\n"
+        f"os.execv({sys.executable!r}, {launch_command!r} + sys.argv[1:])\n"
     )
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """Content, mode and group of a file."""
+    """Expected content, mode and group of a file on the host."""
 
-    text: str
-    mode: int
-    group: int = -1  # -1: the group of this process
+    text: str  # content of the file
+    mode: int  # permissions, such as 0o644
+    group: int = -1  # group id; -1: the group of this process
 
 
 def environment_files(
     layout: Layout, identity: Identity, config: NodeConfig, gpus: int, group: int = -1
 ) -> dict[Path, HostFile]:
-    """Expected content of the profile, the workers file and the launch script. Raises OSError.
+    """Return the expected shell profile, workers file and launch script, by path. Raises OSError.
 
-    Only `group` may read the profile: people put tokens into `config.environment`.
+    Only the owner and `group` may read the profile, since people put tokens into `config.environment`.
     """
-    hosts = hosts_with(_content(layout.workers) or "", identity.private_ip)
+    hosts = hosts_with(_read_if_exists(layout.workers_file) or "", identity.private_ip)
     return {
-        layout.workers: HostFile(workers_text(hosts), 0o644),
-        layout.profile: HostFile(
-            profile(variables(identity, config, layout.workers, gpus)) + _lines_for_shells(layout, config), 0o640, group
+        layout.workers_file: HostFile(workers_text(hosts), 0o644),
+        layout.shell_profile: HostFile(
+            profile_text(documented_variables(identity, config, layout.workers_file, gpus))
+            + _profile_lines_for_people(layout, config),
+            0o640,
+            group,
         ),
-        layout.launch_script: HostFile(_launch_script(layout), 0o755),
+        layout.launch_script: HostFile(_launch_script_text(layout), 0o755),
     }
 
 
 def environment_is_current(files: Mapping[Path, HostFile]) -> bool:
-    """Whether the files have the expected content. Raises OSError."""
+    """Whether the files on the host have the expected content, mode and group. Raises OSError."""
     return all(_is_current(path, file) for path, file in files.items())
 
 
 def write_environment(files: Mapping[Path, HostFile]) -> None:
-    """Write the files. Raises OSError."""
+    """Write the files to the host. Raises OSError."""
     for path, file in files.items():
         write_atomically(path, file.text, file.mode, (-1, file.group))
 
 
 class WriteEnvironment(NodeStep):
-    name, needs, host = "environment", (ReadConfiguration,), True
+    step_name, needed_steps, prepares_host = "environment", (ReadConfiguration,), True
 
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         if environment_is_current(await self._files()):
             return DONE
         return pending("the profile, the workers file or the launch script is missing or outdated")
 
-    async def apply(self) -> None:
+    async def carry_out(self) -> None:
         write_environment(await self._files())
 
     async def _files(self) -> dict[Path, HostFile]:
-        configured, dependencies = self.run.configured, self.run.dependencies
+        configured_node, dependencies = self.run.configured_node, self.run.dependencies
         group = dependencies.account.gid if dependencies.account else -1
         return environment_files(
-            dependencies.layout, configured.identity, configured.config, await self.run.gpus(), group
+            dependencies.layout, configured_node.identity, configured_node.config, await self.run.gpu_count(), group
         )
 
 
 async def process_environment(run: Run) -> dict[str, str]:
-    """Environment of all processes of the node: the variables of people's shells, and the region for AWS clients."""
-    configured = run.configured
-    values = variables(configured.identity, configured.config, run.dependencies.layout.workers, await run.gpus())
-    return values | {"AWS_DEFAULT_REGION": configured.identity.region}
+    """Return the environment of the node's processes: the documented variables, and the region for AWS clients."""
+    configured_node = run.configured_node
+    node_variables = documented_variables(
+        configured_node.identity, configured_node.config, run.dependencies.layout.workers_file, await run.gpu_count()
+    )
+    return node_variables | {"AWS_DEFAULT_REGION": configured_node.identity.region}
 
 
 def _is_current(path: Path, file: HostFile) -> bool:
-    if _content(path) != file.text:
+    if _read_if_exists(path) != file.text:
         return False
-    status = path.stat()
-    return stat.S_IMODE(status.st_mode) == file.mode and file.group in (-1, status.st_gid)
+    file_status = path.stat()
+    return stat.S_IMODE(file_status.st_mode) == file.mode and file.group in (-1, file_status.st_gid)
 
 
-def _content(path: Path) -> str | None:
+def _read_if_exists(path: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None

@@ -1,4 +1,4 @@
-"""State of one run of the bootstrap: its dependencies, and the results that steps pass to later steps."""
+"""State of one run of the node's program: its dependencies, and the results that steps pass to later steps."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.missing import TRAINING
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import Step
-from dyntrain.node_bootstrap.host.accounts import Account, account
+from dyntrain.node_bootstrap.host.accounts import Account, look_up_account
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.instance.gpus import count_gpus
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
-from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE
+from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE_SCRIPT
 from dyntrain.node_bootstrap.reports.aws import EventBridgeReports, SsmParameters
 from dyntrain.node_bootstrap.reports.config import Parameters
 from dyntrain.node_bootstrap.reports.report import Reports
-from dyntrain.node_bootstrap.supervision.wiring import Ec2Parts
+from dyntrain.node_bootstrap.supervision.wiring import Ec2Services
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Dependencies, which tests replace. `volume`: path of the mounted shared volume; None: the configured path."""
+    """Services and programs outside of the node's program, which tests replace."""
 
     layout: Layout
     metadata_url: str
-    volume: Path | None = None
-    parameters: Callable[[str], Parameters] = SsmParameters  # called with the region
-    reports: Callable[[str], Reports] = EventBridgeReports
-    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")
-    blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")
+    volume: Path | None = None  # path of the mounted shared volume; None: the configured path
+    parameters: Callable[[str], Parameters] = SsmParameters  # makes the client for a region
+    reports: Callable[[str], Reports] = EventBridgeReports  # makes the client for a region
+    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # command
+    blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")  # ps-lite's command
     systemctl: Sequence[str] = ("systemctl",)
     nvidia_smi: Sequence[str] = ("nvidia-smi",)
-    cuda_probe: Sequence[str] = (sys.executable, "-c", CUDA_PROBE)
+    cuda_probe: Sequence[str] = (sys.executable, "-c", CUDA_PROBE_SCRIPT)
     packages: Sequence[str] = TRAINING  # packages that the node's own programs import
     is_mount: Callable[[str], bool] = os.path.ismount
     timing: Timing = field(default_factory=Timing)
@@ -48,13 +48,13 @@ class Dependencies:
 
     @property
     def account(self) -> Account | None:
-        """The user of the job's programs. Raises InvalidConfiguration."""
-        return account(self.user) if self.user is not None else None
+        """The user that runs the job's programs. Raises InvalidConfiguration if there is no such user."""
+        return look_up_account(self.user) if self.user is not None else None
 
 
 @dataclass(frozen=True)
-class Configured:
-    """Identity and configuration of a node."""
+class ConfiguredNode:
+    """Identity of a node, and its cluster's configuration."""
 
     identity: Identity
     config: NodeConfig
@@ -63,25 +63,25 @@ class Configured:
 
 @dataclass(frozen=True)
 class PrepareResult:
-    """Result of prepare-data."""
+    """Result of the preparation: whether the prepare-data script succeeded."""
 
-    prepared: bool
-    tries: int  # 0: the marker was valid, or there is nothing to prepare
-    reason: str
-    # digest of the script that ran last or was prepared before; "" if there is none or it cannot be read
+    prepared: bool  # whether the node is prepared
+    tries: int  # runs of the script; 0: a valid marker existed, or there was nothing to prepare
+    reason: str  # why the node is prepared, or why the script failed
+    # SHA-256 of the script that ran last or for which a marker exists; "" if no script exists or can be read
     script: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
-class Services:
-    """The parts that run on a ready host, and the task group for tasks that start later."""
+class RunningServices:
+    """What runs once the host is ready, and the task group for tasks that start later."""
 
-    parts: Ec2Parts
+    ec2_services: Ec2Services
     tasks: asyncio.TaskGroup
 
 
 class Run:
-    """State of one run of the bootstrap. `log_context`: the fields of each log line."""
+    """State of one run of the node's program. `log_context` contains the fields of all log lines."""
 
     def __init__(
         self, dependencies: Dependencies, attempt: int, children: Children, log_context: dict[str, Any]
@@ -89,10 +89,10 @@ class Run:
         self.dependencies, self.attempt, self.children, self.log_context = dependencies, attempt, children, log_context
         self.metadata = MetadataClient(dependencies.metadata_url, dependencies.timing)
         self.identity: Identity | None = None
-        self.configuration: Configured | None = None
+        self.configuration: ConfiguredNode | None = None
         self.prepare_result: PrepareResult | None = None
-        self.running_services: Services | None = None
-        self._gpus: int | None = None
+        self.running_services: RunningServices | None = None
+        self._gpu_count: int | None = None
 
     @property
     def known_identity(self) -> Identity:
@@ -101,27 +101,29 @@ class Run:
         return self.identity
 
     @property
-    def configured(self) -> Configured:
+    def configured_node(self) -> ConfiguredNode:
         if self.configuration is None:
             raise RuntimeError("the node's configuration has not been read yet")
         return self.configuration
 
     @property
-    def services(self) -> Services:
+    def services(self) -> RunningServices:
         if self.running_services is None:
             raise RuntimeError("the host has not been made ready yet")
         return self.running_services
 
-    async def gpus(self) -> int:
-        """Number of GPUs, counted once per run."""
-        if self._gpus is None:
+    async def gpu_count(self) -> int:
+        """Return the number of GPUs of the host, counted once per run of the program."""
+        if self._gpu_count is None:
             layout, nvidia_smi = self.dependencies.layout, self.dependencies.nvidia_smi
-            self._gpus = await count_gpus(layout.gpus, nvidia_smi, self.children, layout.logs / "nvidia-smi.log")
-        return self._gpus
+            self._gpu_count = await count_gpus(
+                layout.gpu_folder, nvidia_smi, self.children, layout.log_folder / "nvidia-smi.log"
+            )
+        return self._gpu_count
 
 
 class NodeStep(Step):
-    """A step of a node. `carried_out` is set in this run by steps that leave no other result to check."""
+    """A step of a node. Steps that leave no result to check set `carried_out` in this run of the program."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""Steps of a prepared node: report, signal readiness, and supervise until it is retired."""
+"""Steps of a prepared node: it reports its state, signals that it is ready, and supervises the job until it retires."""
 
 from __future__ import annotations
 
@@ -6,83 +6,88 @@ import logging
 
 from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.node_bootstrap.core.marker import MarkerState
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
+from dyntrain.node_bootstrap.core.plan import DONE, StepCondition, pending
 from dyntrain.node_bootstrap.reports.alive import report_of, report_script_changes
-from dyntrain.node_bootstrap.steps.prepare import preparation, script_digest
+from dyntrain.node_bootstrap.steps.prepare import make_preparation, script_digest
 from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult
 
 log = logging.getLogger(__name__)
 
 
-class Report(NodeStep):
-    """Step that reports the preparation, and reports again if a person marks a failed node as prepared."""
+class ReportPreparation(NodeStep):
+    """Step that reports to the controller whether the node is prepared, again if a person marks a failed node."""
 
-    name = "report"
+    step_name = "report"
     _reported_result: PrepareResult | None = None
 
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         if self._reported_result is not None and self._reported_result is self.run.prepare_result:
             return DONE
         if self.run.prepare_result is not None and not self.run.prepare_result.prepared:
             return pending("the controller has no report yet that prepare-data failed")
         return pending("the controller has no report yet that this attempt is prepared")
 
-    async def apply(self) -> None:
+    async def carry_out(self) -> None:
         # kept, since later changes of the script or the marker concern only the next run
-        result = self.run.prepare_result = self.run.prepare_result or PrepareResult(True, 0, MarkerState.COUNTS.value)
-        self.run.services.parts.status.report(
-            "prepared" if result.prepared else "prepare_failed", result.reason, script=result.script
+        prepare_result = self.run.prepare_result = self.run.prepare_result or PrepareResult(
+            True, 0, MarkerState.COUNTS.value
+        )
+        self.run.services.ec2_services.status.report(
+            "prepared" if prepare_result.prepared else "prepare_failed",
+            prepare_result.reason,
+            script=prepare_result.script,
         )
         log.info(
-            "prepared" if result.prepared else "not prepared", extra={"tries": result.tries, "reason": result.reason}
+            "prepared" if prepare_result.prepared else "not prepared",
+            extra={"tries": prepare_result.tries, "reason": prepare_result.reason},
         )
-        self._reported_result = result
+        self._reported_result = prepare_result
 
 
-class Signal(NodeStep):
+class SignalReady(NodeStep):
     """Step that starts the supervisor, whose first message to the coordinator is the ready signal."""
 
-    name, only_prepared = "signal", True
+    step_name, skipped_after_failure = "signal", True
 
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         return DONE if self.carried_out else pending("no coordinator has received the node's ready signal yet")
 
-    async def apply(self) -> None:
+    async def carry_out(self) -> None:
         services = self.run.services
-        services.tasks.create_task(services.parts.supervisor.run())
+        services.tasks.create_task(services.ec2_services.supervisor.run())
         self.carried_out = True
 
 
-class Supervise(NodeStep):
+class SuperviseJob(NodeStep):
     """Step that supervises the job until the node retires.
 
-    A node that could not be prepared waits for a repaired script, a marker made by hand, or its termination.
+    A node that could not be prepared waits until a person repairs the script, makes the marker, or ends the instance.
     """
 
-    name = "supervise"
+    step_name = "supervise"
 
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         return DONE if self.carried_out else pending("the node is not retired yet")
 
-    async def apply(self) -> None:
-        result = self.run.prepare_result
-        if result is not None and not result.prepared:
-            self.run.prepare_result = await (await preparation(self.run)).wait_until_repaired(result)
+    async def carry_out(self) -> None:
+        prepare_result = self.run.prepare_result
+        if prepare_result is not None and not prepare_result.prepared:
+            self.run.prepare_result = await (await make_preparation(self.run)).wait_until_repaired(prepare_result)
             return
         self._report_script_changes()
-        supervisor = self.run.services.parts.supervisor
+        supervisor = self.run.services.ec2_services.supervisor
         await supervisor.retire(await supervisor.until_retired())
         self.carried_out = True
 
     def _report_script_changes(self) -> None:
-        """Report changes of prepare-data, on base nodes only: these remain when all other nodes have failed."""
-        configured, services = self.run.configured, self.run.services
-        script = configured.config.prepare_script
-        if script is None or not configured.identity.base:
+        """Report changes of prepare-data to the controller, only on base nodes, which remain after a failure."""
+        configured_node, services = self.run.configured_node, self.run.services
+        script = configured_node.config.prepare_script
+        if script is None or not configured_node.identity.base:
             return
 
         def make_report(digest: str) -> NodeReport:
-            return report_of(configured.identity, self.run.attempt, "alive", "prepare-data exists", digest)
+            return report_of(configured_node.identity, self.run.attempt, "alive", "prepare-data exists", digest)
 
-        reports, timing = services.parts.reporter.reports, self.run.dependencies.timing
+        reports, timing = services.ec2_services.reporter.reports, self.run.dependencies.timing
         services.tasks.create_task(report_script_changes(reports, lambda: script_digest(script), make_report, timing))

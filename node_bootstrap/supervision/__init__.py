@@ -1,3 +1,3 @@
-"""Runs a prepared node's worker and ps-lite processes, on the master the coordinator, and the connection to the
-coordinator.
+"""Runs the worker and the ps-lite processes of a prepared node, its connection to the coordinator, and on one base node
+the coordinator itself.
 """

@@ -1,4 +1,4 @@
-"""Duties of a base node: it keeps ps-lite processes, and runs the coordinator when it is nominated."""
+"""Duties of a base node: it keeps ps-lite processes, and runs the coordinator while the controller nominates it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class BaseDuties:
     """The duties of a base node, which last until the node ends.
 
     `wait_until_due` returns when the node is a base node: at once, or after it gets the tag. `all_serve`: every node
-    keeps ps-lite processes from the start. `coordinator` is None if the node can never run it.
+    keeps ps-lite processes, base node or not. `coordinator` is None if this node can never run the coordinator.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class BaseDuties:
         return self._all_serve or self.has_begun
 
     async def run(self) -> None:
-        """Run the duties until cancelled."""
+        """Carry out the base node's duties until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._all_serve:
                 tasks.create_task(self.group.run())
@@ -46,9 +46,9 @@ class BaseDuties:
 
 
 async def return_at_once() -> None:
-    """Return at once: the `wait_until_due` of a base node."""
+    """Return at once; used as `wait_until_due` on a node that is a base node from the start."""
 
 
 async def wait_forever() -> None:
-    """Wait forever: the `wait_until_due` of nodes that are no base nodes."""
+    """Wait forever; used as `wait_until_due` on a node that never becomes a base node."""
     await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""The node's side of the control channel: connects the prepared node to the coordinator, and receives its orders.
+"""Connects a prepared node to the coordinator, and receives the coordinator's orders.
 
-The channel may be down at any time, for any length of time. So no message is queued for later. After each welcome (the
-coordinator's first message), the receiver sends the node's whole current state.
+The connection may be lost at any time, for any length of time, so no message is kept for a later connection. After each
+welcome (the coordinator's first message on a connection), the receiver sends the node's whole current state.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-CLOSE_SECONDS = 1.0
+CLOSE_SECONDS = 1.0  # time limit for closing a connection
 log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
-    """Handler of the coordinator's messages."""
+    """Handles the coordinator's messages."""
 
     def hello(self) -> NodeHello:
-        """Return the first message of each connection, from the current state."""
+        """Return the first message that the node sends on each connection; it describes the node's current state."""
         ...
 
     async def on_welcome(self, access: Access, welcome: Welcome) -> None:
-        """Send the coordinator the current state over a new connection."""
+        """Send the node's current state to the coordinator, over a new connection."""
         ...
 
-    async def on_message(self, message: FromCoordinator) -> None: ...
+    async def on_message(self, message: FromCoordinator) -> None:
+        """Carry out the coordinator's order."""
+        ...
 
     def on_disconnect(self) -> None:
-        """Handle the end of a connection over which a welcome had come."""
+        """Handle the end of a connection that the coordinator had welcomed."""
         ...
 
 
-class Ending(Enum):
-    """Why a connection ended."""
+class ConnectionEnd(Enum):
+    """Why a connection to the coordinator ended."""
 
     CLOSED = "the connection to the coordinator is closed"
     REFUSED = "the coordinator refused this node"
@@ -60,7 +62,8 @@ class Ending(Enum):
 class ControlChannel:
     """Keeps a connection to the coordinator.
 
-    `access` returns the coordinator's address and token, None while none are published; raises ServiceUnavailable.
+    `access` returns the coordinator's address and token, or None while no coordinator has published them. `access`
+    raises ServiceUnavailable if AWS fails.
     """
 
     def __init__(
@@ -76,107 +79,105 @@ class ControlChannel:
         return self._outbox is not None
 
     def send(self, message: FromNode) -> bool:
-        """Queue a message on the current connection; returns False, and drops the message, without a connection."""
+        """Send a message over the current connection; without a connection, drops the message and returns False."""
         if self._outbox is None:
             return False
         self._outbox.put_nowait(message)
         return True
 
     def end_connection(self) -> None:
-        """End the current connection. A new connection follows as usual."""
+        """End the current connection. Then `run` makes a new connection."""
         if self._outbox is not None:
             self._outbox.put_nowait(None)
 
     def leave(self) -> None:
-        """End the connection, and make no new one."""
+        """End the current connection, and make `run` return."""
         self._leaving = True
         self.end_connection()
 
     async def run(self, receiver: Receiver) -> None:
-        """Connect, and reconnect, until cancelled or `leave` is called.
+        """Connect to the coordinator, again after each end of a connection, until cancelled or `leave` is called.
 
-        A new coordinator publishes another address and token. A node that cannot reach the old coordinator, or is
-        refused by it, reads address and token again.
+        A new coordinator publishes another address and token. So a node that cannot reach the coordinator, or that the
+        coordinator refuses, reads address and token again.
         """
         failures = refusals = 0
         access: Access | None = None
         while not self._leaving:
             access = access or await self._wait_for_access()
             try:
-                ending = await self._run_connection(access, receiver)
+                connection_end = await self._run_connection(access, receiver)
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 # ValueError: an invalid certificate or address, published by a broken coordinator
-                ending = Ending.FAILED
-                self._warn(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
-            access = access if ending is Ending.CLOSED else None
-            failures = failures + 1 if ending is Ending.FAILED else 0
-            refusals = refusals + 1 if ending is Ending.REFUSED else 0
-            pause = (
-                self._timing.refused.delay(refusals - 1)
+                connection_end = ConnectionEnd.FAILED
+                self._warn_if_new(f"{connection_end.value}: {type(error).__name__}: {error}", access.endpoint.url)
+            access = access if connection_end is ConnectionEnd.CLOSED else None
+            failures = failures + 1 if connection_end is ConnectionEnd.FAILED else 0
+            refusals = refusals + 1 if connection_end is ConnectionEnd.REFUSED else 0
+            pause_seconds = (
+                self._timing.refusal_backoff.delay(refusals - 1)
                 if refusals
-                else self._timing.endpoint.delay(max(0, failures - 1))
+                else self._timing.connection_backoff.delay(max(0, failures - 1))
             )
-            await asyncio.sleep(spread(pause, random.random()))
+            await asyncio.sleep(spread(pause_seconds, random.random()))
 
     async def _wait_for_access(self) -> Access:
-        tries = 0
+        failures = 0
         while True:
             try:
                 if access := await self._access():
                     return access
-                self._warn(f"no coordinator of cluster {self._cluster} has published its address yet")
+                self._warn_if_new(f"no coordinator of cluster {self._cluster} has published its address yet")
             except ServiceUnavailable as error:
-                self._warn(str(error))
-            await asyncio.sleep(spread(self._timing.endpoint.delay(tries), random.random()))
-            tries += 1
+                self._warn_if_new(str(error))
+            await asyncio.sleep(spread(self._timing.connection_backoff.delay(failures), random.random()))
+            failures += 1
 
-    async def _run_connection(self, access: Access, receiver: Receiver) -> Ending:
+    async def _run_connection(self, access: Access, receiver: Receiver) -> ConnectionEnd:
         connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
-        sender: asyncio.Task[None] | None = None
+        sending_task: asyncio.Task[None] | None = None
         try:
             await greet(connection, receiver.hello(), access.token, self._clocks)
             async with timeout(answer_seconds(self._clocks)):
-                first = self._decode(await connection.recv())
-            if isinstance(first, Refused):
-                return self._refused(first)
-            if not isinstance(first, Welcome):
-                self._warn(
-                    f"the coordinator answered the hello with {first.type if first else 'something unknown'}",
-                    access.endpoint.url,
-                )
-                return Ending.FAILED
+                first_message = self._decode(await connection.recv())
+            if isinstance(first_message, Refused):
+                return self._note_refusal(first_message)
+            if not isinstance(first_message, Welcome):
+                answer_type = first_message.type if first_message else "something unknown"
+                self._warn_if_new(f"the coordinator answered the hello with {answer_type}", access.endpoint.url)
+                return ConnectionEnd.FAILED
             self._last_message = ""
-            log.info("connected to the coordinator", extra={"job": first.job, "url": access.endpoint.url})
+            log.info("connected to the coordinator", extra={"job": first_message.job, "url": access.endpoint.url})
             self._outbox = asyncio.Queue()
-            sender = asyncio.create_task(_send(connection, self._outbox))
-            await receiver.on_welcome(access, first)
-            return await self._listen(connection, receiver)
+            sending_task = asyncio.create_task(_send_queued_messages(connection, self._outbox))
+            await receiver.on_welcome(access, first_message)
+            return await self._receive_messages(connection, receiver)
         finally:
             if self._outbox is not None:
                 self._outbox = None
                 receiver.on_disconnect()
-            if sender is not None:
-                sender.cancel()
+            if sending_task is not None:
+                sending_task.cancel()
             with contextlib.suppress(TimeoutError, OSError, WebSocketException):
                 async with timeout(CLOSE_SECONDS):
                     await connection.close()
 
-    async def _listen(self, connection: ClientConnection, receiver: Receiver) -> Ending:
+    async def _receive_messages(self, connection: ClientConnection, receiver: Receiver) -> ConnectionEnd:
         try:
-            async for text in connection:
-                message = self._decode(text)
+            async for received_text in connection:
+                message = self._decode(received_text)
                 if isinstance(message, Refused):
-                    return self._refused(message)
+                    return self._note_refusal(message)
                 if message is not None:
                     await receiver.on_message(message)
         except ConnectionClosed as error:
             log.warning("connection to the coordinator lost", extra={"reason": str(error)})
         else:
-            log.info(Ending.CLOSED.value)
-        return Ending.CLOSED
+            log.info(ConnectionEnd.CLOSED.value)
+        return ConnectionEnd.CLOSED
 
     def _decode(self, text: str | bytes) -> FromCoordinator | None:
-        """Decode a message; None for a message that this version does not know."""
+        """Decode a message of the coordinator; returns None if this version of dyntrain does not know the message."""
         try:
             return decode(text)
         except ValidationError as error:
@@ -185,18 +186,18 @@ class ControlChannel:
             )
             return None
 
-    def _refused(self, message: Refused) -> Ending:
-        self._warn(f"{Ending.REFUSED.value}: {message.reason}")
-        return Ending.REFUSED
+    def _note_refusal(self, message: Refused) -> ConnectionEnd:
+        self._warn_if_new(f"{ConnectionEnd.REFUSED.value}: {message.reason}")
+        return ConnectionEnd.REFUSED
 
-    def _warn(self, text: str, url: str = "") -> None:
-        """Log a warning, but not twice in a row: errors are repeated while the coordinator is away."""
+    def _warn_if_new(self, text: str, url: str = "") -> None:
+        """Log a warning, but not the same text twice in a row: errors are repeated while there is no coordinator."""
         if text != self._last_message:
             self._last_message = text
             log.warning(text, extra={"url": url} if url else {})
 
 
-async def _send(connection: ClientConnection, outbox: asyncio.Queue[FromNode | None]) -> None:
+async def _send_queued_messages(connection: ClientConnection, outbox: asyncio.Queue[FromNode | None]) -> None:
     with contextlib.suppress(ConnectionClosed):  # the listener logs it
         while (message := await outbox.get()) is not None:
             await connection.send(encode(message))

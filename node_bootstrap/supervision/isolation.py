@@ -1,7 +1,7 @@
-"""Stops the worker of a node without coordinator for too long, until the controller lets the node continue.
+"""Stops the worker of a node that has been without a coordinator for too long, until the controller wants the node.
 
-By then the other workers train without this worker, so its state is useless, and the instance may have been released.
-`core.isolation` decides, and `Isolation` carries out the decision.
+By then all other workers train without this worker, so its state is useless, and the controller may have released the
+instance. `core.isolation` decides when to stop, and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 
-from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
+from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, next_isolation_action
 from dyntrain.node_bootstrap.core.pacing import Backoff
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.training.timeouts import timeout
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class Isolation:
-    """Starts and stops the worker. `begin` starts the worker of a job, and `stop` ends the worker.
+    """Stops the worker when the node has had no coordinator for `seconds`, until the node may continue.
 
-    `on_stopped` reports the stop to the controller. `is_wanted` asks the controller whether the node may continue, and
-    raises ServiceUnavailable without an answer.
+    `begin` starts the worker of a job. `stop` ends the worker. `on_stopped` reports to the controller that the worker
+    was stopped. `is_wanted` asks the controller whether the node may continue, or raises ServiceUnavailable.
 
-    `stop` returns False if the node has given up the worker. The controller knows that, and would answer that the node
-    may not continue. But the next coordinator may restart the worker, so the node then continues without asking the
-    controller.
+    `stop` returns False if the node had already given up a failed worker. The controller knows of this failure, and
+    would answer that the node may not continue. But the next coordinator may restart the worker, so the node then
+    continues without a query.
     """
 
     def __init__(
@@ -49,33 +49,33 @@ class Isolation:
         self._changed = asyncio.Event()
 
     async def on_welcome(self, job: str) -> None:
-        """Note the connection, and start the worker unless it was stopped."""
+        """Note that a coordinator is connected, and start the worker of its job, unless the worker was stopped here."""
         self._job = job
-        if self._state.stopped:
-            self._state = IsolationState(stopped=True)
+        if self._state.worker_stopped:
+            self._state = IsolationState(worker_stopped=True)
             self._changed.set()
         else:
             self._state = IsolationState()
             await self._begin(job)
 
     def on_disconnect(self) -> None:
-        """Note the loss of the connection."""
+        """Note that the connection to the coordinator is lost."""
         self._job = None
-        if not self._state.stopped:
+        if not self._state.worker_stopped:
             self._state = IsolationState(lost_at=time.monotonic())
         self._changed.set()
 
     async def run(self) -> None:
-        """Act on the connection's state until cancelled."""
+        """Stop the worker and query the controller when it is time, until cancelled."""
         while True:
             self._changed.clear()
-            action, due = decide(time.monotonic(), self._state, self._seconds, self._ask)
+            action, due_at = next_isolation_action(time.monotonic(), self._state, self._seconds, self._ask)
             if action is IsolationAction.WAIT:
                 with contextlib.suppress(TimeoutError):
-                    async with timeout(None if due == math.inf else due - time.monotonic()):
+                    async with timeout(None if due_at == math.inf else due_at - time.monotonic()):
                         await self._changed.wait()
             elif action is IsolationAction.STOP:
-                self._state = IsolationState(stopped=True)
+                self._state = IsolationState(worker_stopped=True)
                 reason = (
                     f"no coordinator for {self._seconds:g} s: "
                     "the worker is stopped until the controller confirms that it wants the node"
@@ -86,22 +86,26 @@ class Isolation:
                 else:
                     await self._resume()
             else:
-                await self._ask_controller()
+                await self._query_controller()
 
-    async def _ask_controller(self) -> None:
-        before = self._state
+    async def _query_controller(self) -> None:
+        state_before_query = self._state
         try:
-            wanted, answer = await self._is_wanted(), ""
+            node_is_wanted, controller_answer = await self._is_wanted(), ""
         except ServiceUnavailable as error:
-            wanted, answer = False, str(error)
-        if self._state is not before:
+            node_is_wanted, controller_answer = False, str(error)
+        if self._state is not state_before_query:
             return  # the connection changed meanwhile: ask again
-        self._state = IsolationState(stopped=True, asks=before.asks + 1, asked_at=time.monotonic())
-        answer = answer or ("the controller wants this node" if wanted else "the controller does not want this node")
-        if answer != self._last_answer:
-            self._last_answer = answer
-            log.warning("asked the controller", extra={"answer": answer})
-        if wanted and self._job is not None:
+        self._state = IsolationState(
+            worker_stopped=True, query_count=state_before_query.query_count + 1, queried_at=time.monotonic()
+        )
+        controller_answer = controller_answer or (
+            "the controller wants this node" if node_is_wanted else "the controller does not want this node"
+        )
+        if controller_answer != self._last_answer:
+            self._last_answer = controller_answer
+            log.warning("asked the controller", extra={"answer": controller_answer})
+        if node_is_wanted and self._job is not None:
             self._last_answer = ""
             await self._resume()
 

@@ -1,7 +1,7 @@
-"""Passes launch requests of people on a base node to the coordinator, and returns the coordinator's answers.
+"""Passes the launch requests of people on a base node to the coordinator, and returns the coordinator's answers.
 
-The owner and the job's group may use the socket. People who may log in are in that group. These people could as well
-change the script on the volume, which every node runs as the same user.
+Only the owner and the group of the job's user may use the socket. All people who may log in are in this group. They can
+start any program as the job's user anyway, since they may change the script that every node runs.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 
 
 def working_directory_of(directory: str, mount: str) -> str:
-    """Working directory of a job launched in `directory`: the volume's root if `directory` is not on the volume."""
+    """Return the working directory of a job that is launched in `directory`: `mount` if that is not on the volume."""
     path = Path(os.path.normpath(directory))
     return str(path) if path.is_absolute() and path.is_relative_to(mount) else mount
 
 
 class LaunchDesk:
-    """Server of launch requests.
+    """Server that receives launch requests over a Unix socket.
 
-    `send` sends a message to the coordinator, and returns False without a connection. `group` may use the socket
-    besides the owner. `worker_log` is the log file of the node's worker.
+    `send` sends a message to the coordinator, and returns False without a connection. The owner and the group with the
+    id `group` may use the socket. `worker_log` is the log file of the node's worker.
     """
 
     def __init__(
@@ -61,24 +61,24 @@ class LaunchDesk:
         self._waiting: dict[str, asyncio.Future[LaunchAnswer]] = {}
 
     def on_answer(self, answer: LaunchAnswer) -> None:
-        """Pass the coordinator's answer to the waiting request."""
-        future = self._waiting.get(answer.request)
-        if future is not None and not future.done():
-            future.set_result(answer)
+        """Pass the coordinator's answer to the request that waits for it."""
+        answer_future = self._waiting.get(answer.request)
+        if answer_future is not None and not answer_future.done():
+            answer_future.set_result(answer)
 
     def on_disconnect(self) -> None:
-        """Refuse all waiting requests, since the connection is lost. A repeated request launches only one job."""
-        for request in list(self._waiting):
-            self.on_answer(LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True))
+        """Refuse all waiting requests, since the connection is lost. A repeated request starts only one job."""
+        for request_id in list(self._waiting):
+            self.on_answer(LaunchAnswer(request=request_id, job="", refused=NO_COORDINATOR, passing=True))
 
     async def run(self) -> None:
-        """Serve until cancelled, or log an error if the socket cannot be made."""
+        """Serve launch requests until cancelled; if the socket cannot be made, log an error and return."""
         try:
-            listening = self._listen()
+            listening_socket = self._listen()
         except OSError as error:
             log.error("nothing can be launched on this node", extra={"reason": str(error)})
             return
-        server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_LINE)
+        server = await asyncio.start_unix_server(self._serve, sock=listening_socket, limit=MAX_LINE)
         try:
             async with server:
                 await server.serve_forever()
@@ -86,79 +86,84 @@ class LaunchDesk:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> socket.socket:
-        """Make the socket, to which other users cannot connect at any moment. Raises OSError."""
+        """Make the socket; users without permission can never connect, not even while it is made. Raises OSError."""
         self._path.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        before = os.umask(0o177)
+        listening_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        earlier_umask = os.umask(0o177)
         try:
-            with reachable(self._path) as name:
-                listening.bind(name)
+            with reachable(self._path) as socket_path:
+                listening_socket.bind(socket_path)
             os.chown(self._path, -1, self._group)
             os.chmod(self._path, 0o660)
         except OSError:
-            listening.close()
+            listening_socket.close()
             raise
         finally:
-            os.umask(before)
-        return listening
+            os.umask(earlier_umask)
+        return listening_socket
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             try:
                 async with timeout(READ_SECONDS):
                     line = await reader.readline()
-                reply = await self._answer(line)
+                reply = await self._answer_request(line)
             except (ValueError, TimeoutError):  # the line is too long or incomplete
                 reply = Reply(refused="the node did not understand the request: is dyntrain here of another version?")
             writer.write(reply.model_dump_json().encode() + b"\n")
             await writer.drain()
         writer.close()
 
-    async def _answer(self, line: bytes) -> Reply:
+    async def _answer_request(self, line: bytes) -> Reply:
         try:
             question = QUESTION_ADAPTER.validate_json(line)
         except ValidationError:
             return Reply(refused="the node did not understand the request: is dyntrain here of another version?")
         if not isinstance(question, LaunchQuestion):
-            return self._reply(await self._ask(question.request, EndRequest(request=question.request)), "")
-        if refused := _refusal(question.environment):
-            return Reply(refused=refused)
-        place = working_directory_of(question.directory, self._mount)
+            return self._reply_to_person(
+                await self._ask_coordinator(question.request, EndRequest(request=question.request)),
+                "",
+            )
+        if refusal := _refuse_reserved_names(question.environment):
+            return Reply(refused=refusal)
+        working_directory = working_directory_of(question.directory, self._mount)
         launch = Launch(
             request=question.request,
             command=question.command,
-            directory=place,
+            directory=working_directory,
             environment=dict(question.environment),
             dt_scripts=question.dt_scripts,
         )
-        log.info("a person launches", extra={"request": question.request, "directory": place})
-        return self._reply(await self._ask(question.request, LaunchRequest(launch=launch)), place)
+        log.info("a person launches", extra={"request": question.request, "directory": working_directory})
+        return self._reply_to_person(
+            await self._ask_coordinator(question.request, LaunchRequest(launch=launch)), working_directory
+        )
 
-    async def _ask(self, request: str, message: FromNode) -> LaunchAnswer:
-        """Ask the coordinator. Without an answer, return a refusal made here."""
-        future: asyncio.Future[LaunchAnswer] = asyncio.get_running_loop().create_future()
-        self._waiting[request] = future
+    async def _ask_coordinator(self, request: str, message: FromNode) -> LaunchAnswer:
+        """Send a message to the coordinator and return its answer, or a refusal if no answer arrives."""
+        answer_future: asyncio.Future[LaunchAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = answer_future
         try:
             if not self._send(message):
                 return LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True)
             async with timeout(ANSWER_SECONDS):
-                return await future
+                return await answer_future
         except TimeoutError:
-            reason = (
+            refusal = (
                 f"the coordinator did not answer within {ANSWER_SECONDS:g} s; repeat the command: it launches one job"
             )
-            return LaunchAnswer(request=request, job="", refused=reason)
+            return LaunchAnswer(request=request, job="", refused=refusal)
         finally:
             self._waiting.pop(request, None)
 
-    def _reply(self, answer: LaunchAnswer, directory: str) -> Reply:
+    def _reply_to_person(self, answer: LaunchAnswer, directory: str) -> Reply:
         if answer.refused:
             return Reply(refused=answer.refused, passing=answer.passing)
-        events = JobFolder.of(Path(self._mount), self._cluster, answer.job).events
-        return Reply(job=answer.job, directory=directory, events=str(events), log=str(self._worker_log))
+        events_file = JobFolder.of(Path(self._mount), self._cluster, answer.job).events
+        return Reply(job=answer.job, directory=directory, events=str(events_file), log=str(self._worker_log))
 
 
-def _refusal(environment: Mapping[str, str]) -> str:
-    if wrong := sorted(name for name in environment if name.startswith(RESERVED_PREFIX)):
-        return f"{', '.join(wrong)} cannot be set: dyntrain uses the names that begin with {RESERVED_PREFIX}"
+def _refuse_reserved_names(environment: Mapping[str, str]) -> str:
+    if reserved_names := sorted(name for name in environment if name.startswith(RESERVED_PREFIX)):
+        return f"{', '.join(reserved_names)} cannot be set: dyntrain uses the names that begin with {RESERVED_PREFIX}"
     return ""

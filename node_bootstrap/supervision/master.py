@@ -1,8 +1,8 @@
 """Keeps the coordinator running on the base node that the controller's target nominates, until the job is over.
 
-A base node checks whether it is nominated only while no coordinator answers it. The nomination alone ends no earlier
-coordinator. The new coordinator claims the job on the shared volume, and a coordinator without the latest claim ends
-itself (`dyntrain.training.coordinator.terms`).
+A base node checks whether it is nominated only while no coordinator answers it. A nomination does not end an earlier
+coordinator. But the new coordinator claims the job on the shared volume, and a coordinator ends itself when the latest
+claim is not its own (`dyntrain.training.coordinator.terms`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyntrain.controller.contract.messages import NodeConfig, Target
 from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, identity_setting_kind, keys_text, trusted_keys
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
-from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
+from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain_exit
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.training.protocol.clocks import spread
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
-    """Command line arguments of the coordinator."""
+    """Return the command line arguments of the coordinator."""
     arguments = [
         "--cluster",
         identity.cluster,
@@ -53,7 +53,7 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
     arguments += ["--output-location", config.output_location] if config.output_location is not None else []
     # one argument, since a PEM begins with dashes
-    arguments += [f"--identity-keys={keys}"] if (keys := identity_keys(identity, config)) else []
+    arguments += [f"--identity-keys={keys_argument}"] if (keys_argument := identity_keys(identity, config)) else []
     arguments += [
         "--liveness-seconds",
         str(config.liveness_seconds),
@@ -64,15 +64,16 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
 
 
 def identity_keys(identity: Identity, config: NodeConfig) -> str:
-    """Keys with which the coordinator verifies the identity of nodes; "" for no verification.
+    """Return the keys with which the coordinator verifies the identity of nodes; "" for no verification.
 
-    AWS's key of the region is used only if it verifies this node's own document: with a wrong key no node could join.
+    AWS's key for the region is used only if it verifies this node's own document, since a wrong key would exclude all
+    nodes.
     """
-    kind = identity_setting_kind(config.identity_keys)
-    if kind != REGION:
-        return "" if kind == UNVERIFIED else config.identity_keys
-    keys = trusted_keys(REGION, identity.region)
-    verification = judge(identity.signed, identity.instance_id, identity.private_ip, keys)
+    keys_setting = identity_setting_kind(config.identity_keys)
+    if keys_setting != REGION:
+        return "" if keys_setting == UNVERIFIED else config.identity_keys
+    region_keys = trusted_keys(REGION, identity.region)
+    verification = judge(identity.signed, identity.instance_id, identity.private_ip, region_keys)
     if verification is Verification.GENUINE:
         return keys_text(identity.region)
     log.warning(
@@ -82,7 +83,7 @@ def identity_keys(identity: Identity, config: NodeConfig) -> str:
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:
-    """The number of the term in which this node runs the coordinator, else None. At first the master is nominated."""
+    """Return the number of the term in which this node runs the coordinator, else None. Term 0 is the master's."""
     if target is None or target.term == 0:
         return 0 if identity.master else None
     return target.term if target.coordinator == identity.instance_id else None
@@ -91,8 +92,9 @@ def nominated_term(target: Target | None, identity: Identity) -> int | None:
 class CoordinatorKeeper:
     """Runs the coordinator while this node is nominated.
 
-    `term` returns the term for which the node is nominated, or None; raises ServiceUnavailable. `connected` returns
-    whether a coordinator answers the node. With `restart_after_job`, a new coordinator waits for the next launch.
+    `term` returns the number of the term for which the node is nominated, or None; raises ServiceUnavailable.
+    `connected` returns whether a coordinator is connected. `restart_after_job`: after a job's end a new coordinator is
+    started, which waits for the next launch.
     """
 
     def __init__(
@@ -112,45 +114,46 @@ class CoordinatorKeeper:
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
-        """Start no further coordinator; returns whether a coordinator runs on this node, and must end by itself."""
+        """Start no coordinator from now on; returns whether a coordinator still runs here (it ends by itself)."""
         self._retired = True
         return self._leads
 
     async def run(self) -> None:
-        """Run the coordinator, with growing pauses after crashes. Exit code 0 sets `finished` and ends the loop."""
-        deaths = 0
+        """Run the coordinator, with growing pauses after crashes. After its exit code 0, set `finished` and return."""
+        crash_count = 0
         while self._leads or not self._retired:
-            term = await self._nomination()
+            term = await self._nominated_term()
             self._leads, self._last_term = term is not None, term
             if term is None:
-                await asyncio.sleep(spread(self._timing.succession, random.random()))
+                await asyncio.sleep(spread(self._timing.nomination_check_seconds, random.random()))
                 continue
             log.info("this node runs the coordinator", extra={"term": term})
             started_at = time.monotonic()
             try:
-                child = await self._start(term)
-                reason = explain(await child.wait(), 0.0)
-                await child.stop()
+                coordinator_process = await self._start_coordinator(term)
+                failure = explain_exit(await coordinator_process.wait(), 0.0)
+                await coordinator_process.stop()
             except OSError as error:
-                reason = str(error)
-            if not reason and self._restart_after_job:
+                failure = str(error)
+            if not failure and self._restart_after_job:
                 log.info("the coordinator has ended a launch; a new one waits for the next launch")
-                deaths = 0
+                crash_count = 0
                 continue
-            if not reason:
+            if not failure:
                 log.info("the coordinator finished")
                 self.finished.set()
                 return
-            deaths = 0 if time.monotonic() - started_at > self._timing.coordinator_steady else deaths
-            pause = self._timing.coordinator.delay(deaths)
-            deaths += 1
-            log.error("the coordinator died, it is started again", extra={"reason": reason, "pause": pause})
-            await asyncio.sleep(pause)
+            crash_count = 0 if time.monotonic() - started_at > self._timing.coordinator_steady_seconds else crash_count
+            pause_seconds = self._timing.coordinator_backoff.delay(crash_count)
+            crash_count += 1
+            log.error("the coordinator died, it is started again", extra={"reason": failure, "pause": pause_seconds})
+            await asyncio.sleep(pause_seconds)
 
-    async def _nomination(self) -> int | None:
-        """The term of this node's nomination.
+    async def _nominated_term(self) -> int | None:
+        """Return the number of the term for which this node is nominated, or None.
 
-        If the target cannot be read, the last answer is used: claims on the volume prevent two coordinators.
+        If the controller's target cannot be read, the last known term is returned: claims on the shared volume prevent
+        two coordinators.
         """
         if self._connected():
             return None
@@ -160,6 +163,6 @@ class CoordinatorKeeper:
             log.warning(str(error))
             return self._last_term
 
-    async def _start(self, term: int) -> Child:
-        command = [*self._program.command, "--term", str(term)]
-        return await self._children.start("coordinator", replace(self._program, command=command))
+    async def _start_coordinator(self, term: int) -> Child:
+        coordinator_command = [*self._program.command, "--term", str(term)]
+        return await self._children.start("coordinator", replace(self._program, command=coordinator_command))

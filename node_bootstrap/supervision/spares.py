@@ -1,6 +1,6 @@
-"""Warm spares: processes that have imported MXNet and built their model, and take over when the worker dies.
+"""Keeps warm spares: processes that have imported MXNet and built their model, and take over when the worker dies.
 
-`dyntrain.training.host.standby` has the protocol. A waiting spare uses the memory of a worker, but no
+`dyntrain.training.host.standby` defines the protocol. A waiting spare needs as much memory as a worker, but no
 processor time.
 """
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Spare:
-    child: Child
+    child: Child  # the spare's process
     standby_socket: StandbySocket
-    ready: bool = False
+    ready: bool = False  # whether the spare has built its model
 
 
 class Spares:
-    """Keeps `count` spares while `is_needed` returns True; does nothing with a count of 0."""
+    """Keeps `count` warm spares ready while `is_needed` returns True."""
 
     def __init__(
         self, program: Program | None, count: int, children: Children, is_needed: Callable[[], bool], timing: Timing
@@ -45,13 +45,13 @@ class Spares:
         )
         self._waiting: list[_Spare] = []
         self._deaths = self._hangs = 0
-        self._discards = 0
+        self._discard_count = 0
         self._changed = asyncio.Event()
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._watching_tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def ready(self) -> int:
-        """Number of spares that have built their model."""
+    def ready_count(self) -> int:
+        """Number of warm spares that have built their model."""
         return sum(spare.ready for spare in self._waiting)
 
     @property
@@ -59,11 +59,11 @@ class Spares:
         return [spare.child.pid for spare in self._waiting]
 
     def notify_change(self) -> None:
-        """Check again whether spares are needed."""
+        """Make `run` check again whether spares are needed."""
         self._changed.set()
 
     def take(self) -> Child | None:
-        """Let the spare that is closest to ready take over as the worker; returns it, None without a spare."""
+        """Let a spare, if possible a ready one, take over as the worker; returns its process, None without a spare."""
         while self._waiting:
             spare = max(self._waiting, key=lambda spare: spare.ready)
             self._waiting.remove(spare)
@@ -76,7 +76,7 @@ class Spares:
         return None
 
     async def run(self) -> None:
-        """Start one spare at a time, until cancelled: several imports at once would slow down the worker."""
+        """Start missing spares until cancelled, one at a time: several imports at once would slow down the worker."""
         try:
             while True:
                 self._changed.clear()
@@ -87,58 +87,63 @@ class Spares:
                 ):
                     await self._changed.wait()
                     continue
-                await asyncio.sleep(self._timing.spare if not self._deaths else self._timing.blank.delay(self._deaths))
+                await asyncio.sleep(
+                    self._timing.spare_delay_seconds
+                    if not self._deaths
+                    else self._timing.blank_backoff.delay(self._deaths)
+                )
                 if not self._is_needed():
                     continue
-                discards = self._discards
+                discards_before_start = self._discard_count
                 try:
-                    await self._start()
-                    if discards != self._discards:  # during the start
+                    await self._start_spare()
+                    if discards_before_start != self._discard_count:  # during the start
                         await self.discard()
                 except (OSError, NodeError) as error:
                     self._deaths += 1
                     log.error("a warm spare cannot be started", extra={"reason": str(error)})
         finally:
-            for watcher in self._watchers:
-                watcher.cancel()
+            for watching_task in self._watching_tasks:
+                watching_task.cancel()
 
     async def discard(self) -> None:
-        """Kill all waiting spares, including a spare that is being started. Bounded as `Child.stop`."""
-        self._discards += 1
-        waiting, self._waiting = self._waiting, []
-        await asyncio.gather(*(spare.child.stop() for spare in waiting))
+        """Kill all waiting spares, including a spare that is being started, within the time of `Child.stop`."""
+        self._discard_count += 1
+        waiting_spares, self._waiting = self._waiting, []
+        await asyncio.gather(*(spare.child.stop() for spare in waiting_spares))
         self._changed.set()
 
-    async def _start(self) -> None:
+    async def _start_spare(self) -> None:
         with contextlib.ExitStack() as stack:
             standby_socket = stack.enter_context(StandbySocket())
             assert self.program is not None, "spares are needed only while a worker runs, which has a program"
-            child = await self._children.start(
+            spare_process = await self._children.start(
                 "spare",
                 self.program.with_environment(standby_socket.environment, standby_socket.child_fd),
                 SPARE_NICENESS,
             )
             stack.pop_all()  # from here on the spare's watcher closes the socket
         standby_socket.close_child_end()
-        spare = _Spare(child, standby_socket)
+        spare = _Spare(spare_process, standby_socket)
         self._waiting.append(spare)
-        watcher = asyncio.create_task(self._watch(spare))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        watching_task = asyncio.create_task(self._watch_spare(spare))
+        self._watching_tasks.add(watching_task)
+        watching_task.add_done_callback(self._watching_tasks.discard)
 
-    async def _watch(self, spare: _Spare) -> None:
-        """Watch a spare to its end, also after it took over."""
+    async def _watch_spare(self, spare: _Spare) -> None:
+        """Watch a spare until its process ends, also after it took over as the worker."""
         with spare.standby_socket:
-            time_limit = self._timing.spare_start * 2.0 ** min(
+            limit_seconds = self._timing.spare_start_seconds * 2.0 ** min(
                 self._hangs, 10
             )  # a spare may just be slow, because of its low priority
             try:
-                async with timeout(time_limit):
+                async with timeout(limit_seconds):
                     spare.ready = await spare.standby_socket.ready()
             except TimeoutError:
                 if spare in self._waiting:  # the coordinator has its own time limit for a spare that took over
                     log.error(
-                        "a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": time_limit}
+                        "a warm spare hangs before it is ready",
+                        extra={"pid": spare.child.pid, "seconds": limit_seconds},
                     )
                     self._hangs += 1
                     self._remove(spare)

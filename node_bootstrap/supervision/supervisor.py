@@ -53,34 +53,34 @@ class SupervisedNode:
     """Identity of the node, and the settings of its worker."""
 
     identity: Identity
-    attempt: int
-    mount: str
+    attempt: int  # number of the run of the node's program
+    mount: str  # path of the shared volume
     control_file: Path
     timing: Timing
     clocks: Clocks = DEFAULT
     rebalance: Rebalance = LEAVE_ON_RECOMMENDATION
     account: Account | None = None  # user of the worker; None: this process's user
     results: bool = False  # whether the coordinator uploads the job's results
-    slot: int = 0  # number of this worker process of the node; each has a supervisor
-    slots: int = 1
+    slot: int = 0  # number of this worker on the node; each worker has its own supervisor
+    slots: int = 1  # number of workers on the node
 
 
 class JobLogs(Protocol):
-    """Logs that are separated by job."""
+    """Log files or log streams of which there is one for each job."""
 
     def follow(self, job: str) -> None:
-        """Assign the logs to `job` from now on; called with each welcome."""
+        """Write the logs of `job` from now on; called for each connection to a coordinator."""
 
 
 class Supervisor:
-    """Supervisor of a worker, and the `Receiver` of its `channel`.
+    """Supervises a worker, and handles the coordinator's messages (`Receiver`) that arrive over `channel`.
 
-    Only nodes on EC2 have `notices` and `logs`. Only nodes that are or may become base nodes have `base`.
-    `on_addresses` receives the addresses of the cluster's nodes. With `desk`, people may launch jobs on this node.
-    `program_of` is set if the cluster has no training command: people launch jobs, and a job's end retires no node.
-    `other_supervisors` of the node's other workers run and retire with this one.
+    `notices` and `logs` are used only on EC2. `base` is None if the node can never be a base node. `on_addresses` is
+    called with the addresses of the cluster's nodes. With `desk`, people can launch jobs on this node. `program_of` is
+    used if the cluster has no training command: then people launch jobs, and no node retires at a job's end.
+    `other_supervisors` supervise the node's other workers; they run and retire together with this supervisor.
 
-    `unlisted` is set while the target does not list the node, according to the coordinator.
+    The event `unlisted` is set while, as the coordinator reports, the controller's target does not list the node.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class Supervisor:
         self._desk, self._program_of = desk, program_of
         self._job, self._life = "", secrets.token_hex(8)
         self._retired = asyncio.Event()
-        self._reason = ""
+        self._retirement_reason = ""
         self.unlisted = asyncio.Event()
 
     async def run(self) -> None:
-        """Run all parts until cancelled."""
+        """Run the worker, the connection to the coordinator and all services of the node, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.worker.run())
             tasks.create_task(self._isolation.run())
             if self.base is not None:
                 tasks.create_task(self.base.run())
-                tasks.create_task(self._job_over(self.base))
+                tasks.create_task(self._retire_after_coordinator(self.base))
             if self._desk is not None:
                 tasks.create_task(self._desk.run())
             tasks.create_task(self._channel.run(self))
@@ -123,14 +123,14 @@ class Supervisor:
                 tasks.create_task(supervisor.run())
 
     async def until_retired(self) -> str:
-        """Wait until the coordinator no longer needs the node; returns why."""
+        """Wait until the coordinator no longer needs the node; returns the reason."""
         await self._retired.wait()
-        return self._reason
+        return self._retirement_reason
 
     # ---- the control channel's receiver
 
     def hello(self) -> NodeHello:
-        """Return this node's hello."""
+        """Return the message with which this node introduces itself to the coordinator."""
         identity = self._node.identity
         return NodeHello(
             cluster=identity.cluster,
@@ -147,17 +147,17 @@ class Supervisor:
         )
 
     async def on_welcome(self, access: Access, welcome: Welcome) -> None:
-        """Prepare the worker for the coordinator's job, and send the node's state to the coordinator."""
+        """Prepare the worker for the job of the coordinator, and send the node's current state to the coordinator."""
         self.write_control_file(access)
         if self._program_of is not None:
             if self.base is not None and self._job not in ("", welcome.job):  # the end of that job may have been missed
                 await self.base.group.forget()
             if welcome.launch is None:  # a script that has left the job may still save its model
-                await self.worker.finish(self._node.timing.finish)
+                await self.worker.finish(self._node.timing.finish_seconds)
             self.worker.set_program(None if welcome.launch is None else self._program_of(welcome.launch))
         self._job = welcome.job
-        for logs in self._logs:
-            logs.follow(welcome.job)
+        for job_logs in self._logs:
+            job_logs.follow(welcome.job)
         if self.base is not None and self.base.serves:
             for message in self.base.group.state():
                 self._channel.send(message)
@@ -166,22 +166,22 @@ class Supervisor:
         await self._isolation.on_welcome(welcome.job)
 
     def on_notice(self, notice: Notice) -> None:
-        """Report to coordinator and controller that the instance will be taken away.
+        """Report to coordinator and controller that EC2 will take the instance away.
 
-        A recommendation that the policy ignores is not reported: it would replace the node's other reports.
+        A rebalance recommendation that the configuration ignores is not reported, since it would replace other reports.
         """
         if self._send_deadline(notice):
             self._status.report("interrupted", notice.kind, notice.deadline)
 
     def _send_deadline(self, notice: Notice) -> bool:
-        """Send the coordinator the notice's deadline by the policy; returns whether the policy sets a deadline."""
+        """Send the coordinator the deadline of a notice; returns whether the configured policy sets a deadline."""
         deadline = self._node.rebalance.deadline(notice.kind, notice.deadline)
         if deadline is not None:
             self._channel.send(NodeNotice(kind=notice.kind, deadline=deadline))
         return deadline is not None
 
     def on_disconnect(self) -> None:
-        """Note the loss of the connection."""
+        """Note that the connection to the coordinator is lost."""
         self.worker.disconnected()
         if not self._retired.is_set():  # a retired node has closed the connection itself
             self._isolation.on_disconnect()
@@ -189,7 +189,7 @@ class Supervisor:
             self._desk.on_disconnect()
 
     async def on_message(self, message: FromCoordinator) -> None:
-        """Carry out an order."""
+        """Carry out an order of the coordinator."""
         match message:
             case Listed(listed=listed):
                 self.unlisted.clear() if listed else self.unlisted.set()
@@ -212,14 +212,14 @@ class Supervisor:
             case Retire(reason=reason) if self._program_of is not None:
                 await self._wait_for_next_launch(reason)
             case Retire(reason=reason):
-                self._retire_for(reason)
+                self._request_retirement(reason)
             case _:
                 log.warning("ignored an order that is not for this node", extra={"type": message.type})
 
     async def _wait_for_next_launch(self, reason: str) -> None:
-        """Wait for the next launch. The coordinator ends when no node is connected, and a new one follows."""
+        """End the worker and the connection, since the job is over. A later coordinator sends the next launch."""
         log.info("waiting for the next launch", extra={"reason": reason})
-        await self.worker.finish(self._node.timing.finish)
+        await self.worker.finish(self._node.timing.finish_seconds)
         self.worker.set_program(None)
         await self.worker.on_welcome(self._job)
         if self.base is not None:
@@ -227,16 +227,16 @@ class Supervisor:
         self._channel.end_connection()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
-        """Write the workers file for people; a failure is only logged."""
+        """Write the file that lists the cluster's nodes for people; a failure is only logged."""
         try:
             self._on_addresses(addresses)
         except OSError as error:
             log.warning("the workers file is not written", extra={"reason": str(error)})
 
     def write_control_file(self, access: Access) -> None:
-        """Write the file that names the coordinator. The worker reads the file again when its connection breaks."""
+        """Write the control file, from which the worker learns how to connect to the coordinator."""
         endpoint, identity = access.endpoint, self._node.identity
-        control = ControlFile(
+        control_file_content = ControlFile(
             cluster=identity.cluster,
             job=endpoint.job,
             instance_id=identity.instance_id,
@@ -252,48 +252,48 @@ class Supervisor:
             progress_seconds=self._node.clocks.progress,
         )
         account = self._node.account
-        owner = (account.uid, account.gid) if account else (-1, -1)
-        write_atomically(self._node.control_file, control.to_json(), mode=0o600, owner=owner)
+        owner_ids = (account.uid, account.gid) if account else (-1, -1)
+        write_atomically(self._node.control_file, control_file_content.to_json(), mode=0o600, owner=owner_ids)
 
     # ---- the end
 
-    async def _job_over(self, base: BaseDuties) -> None:
-        """Retire when the coordinator on this node ends, also if its order to retire was lost."""
+    async def _retire_after_coordinator(self, base: BaseDuties) -> None:
+        """Request the node's retirement when the coordinator on this node ends: its order to retire may be lost."""
         if base.coordinator is not None:
             await base.coordinator.finished.wait()
-            self._retire_for("the coordinator finished")
+            self._request_retirement("the coordinator finished")
 
-    def _retire_for(self, reason: str) -> None:
-        self._reason = self._reason or reason
+    def _request_retirement(self, reason: str) -> None:
+        self._retirement_reason = self._retirement_reason or reason
         self._retired.set()
 
     async def end(self) -> None:
-        """End the worker and its connection, for one of the `other_supervisors`. Bounded."""
-        await self._end()
+        """End the worker and its connection to the coordinator, within a limited time."""
+        await self._end_worker()
         self._channel.leave()
 
-    async def _end(self) -> None:
-        await self.worker.finish(self._node.timing.finish)
-        await self.worker.stop(self._node.timing.grace)
+    async def _end_worker(self) -> None:
+        await self.worker.finish(self._node.timing.finish_seconds)
+        await self.worker.stop(self._node.timing.retire_grace_seconds)
 
     async def retire(self, reason: str) -> None:
-        """Stop the worker and the ps-lite processes, and wait for a coordinator to end by itself. Bounded."""
+        """Stop the worker and the ps-lite processes, and wait a limited time for this node's coordinator to end."""
         log.info("retiring", extra={"reason": reason})
         timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
-        leads = coordinator is not None and coordinator.retire()
-        await asyncio.gather(self._end(), *(supervisor.end() for supervisor in self.other_supervisors))
+        coordinator_runs_here = coordinator is not None and coordinator.retire()
+        await asyncio.gather(self._end_worker(), *(supervisor.end() for supervisor in self.other_supervisors))
         if self.base is not None:
             await self.base.group.stop_all()
-        if coordinator is not None and leads:
-            time_limit = timing.coordinator_exit
+        if coordinator is not None and coordinator_runs_here:
+            limit_seconds = timing.coordinator_exit_seconds
             if self._node.results:  # the coordinator uploads them once all nodes have left, so this node leaves now
                 self._channel.leave()
-                time_limit += SCRIPTS_SECONDS + END_SECONDS
+                limit_seconds += SCRIPTS_SECONDS + END_SECONDS
             try:
-                async with timeout(time_limit):
+                async with timeout(limit_seconds):
                     await coordinator.finished.wait()
             except TimeoutError:
                 log.error(
                     "the coordinator did not finish in time, it is stopped",
-                    extra={"seconds": time_limit},
+                    extra={"seconds": limit_seconds},
                 )

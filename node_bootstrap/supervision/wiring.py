@@ -1,4 +1,4 @@
-"""Builds the supervisor of a node and all its parts."""
+"""Builds the supervisor of a node, and the services that run beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dyntrain.node_bootstrap.host.accounts import Account
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program
 from dyntrain.node_bootstrap.host.workers import write_workers
-from dyntrain.node_bootstrap.instance.identity import Identity, until_base
+from dyntrain.node_bootstrap.instance.identity import Identity, wait_until_base
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.instance.notices import NoticeWatch
 from dyntrain.node_bootstrap.reports.config import (
@@ -45,24 +45,23 @@ from dyntrain.training.protocol.node_messages import Launch
 
 
 def worker_program(program: Program, control_file: Path) -> Program:
-    """The training program with the environment of a worker, which finds its job through `control_file`.
+    """Return the training program with the environment of a worker, which finds its job through `control_file`.
 
-    All workers hash strings with the same seed. Otherwise each worker would number a vocabulary made from a `set`
-    differently.
-    A seed in the program's environment is kept.
+    All workers hash strings with the same seed, since a training script may number the elements of a `set`. A seed in
+    the program's environment is kept.
     """
-    hashing = program.environment.get("PYTHONHASHSEED", "0")
+    hash_seed = program.environment.get("PYTHONHASHSEED", "0")
     return program.with_environment(
         {
             "ELASTIC_TRAINING_ENABLED": "1",
             "DYNTRAIN_CONTROL_FILE": str(control_file),
-            "PYTHONHASHSEED": hashing,
+            "PYTHONHASHSEED": hash_seed,
         }
     )
 
 
 def path_of_slot(path: Path, slot: int) -> Path:
-    """The path for the node's worker with this slot number, such as `worker-1.log`; `path` itself for slot 0."""
+    """Return the path for the worker with the number `slot` on this node, such as `worker-1.log` (slot 0: `path`)."""
     return path.with_name(f"{path.stem}-{slot}{path.suffix}") if slot else path
 
 
@@ -74,7 +73,7 @@ def make_worker(
     timing: Timing,
     warm_spares: int,
 ) -> Worker:
-    """Make the worker. `program` comes from `worker_program`; None if a person launches it later."""
+    """Make a worker. `program` comes from `worker_program`, or is None if a person launches the program later."""
     return Worker(
         program,
         children,
@@ -89,38 +88,39 @@ def make_worker(
 def make_isolation(
     worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
 ) -> Isolation:
-    """Make the isolation. `is_wanted` asks whether the node may train, and raises ServiceUnavailable."""
+    """Make the `Isolation` of a worker. `is_wanted` asks the controller whether it wants the node."""
 
     def on_stopped(reason: str) -> None:
         status.set_listed(False)  # so that the report is repeated until a coordinator lists the node again
         status.report("prepared", reason)
 
     return Isolation(
-        worker.on_welcome, lambda: worker.suspend(timing.grace), is_wanted, on_stopped, seconds, timing.ask
+        worker.on_welcome,
+        lambda: worker.suspend(timing.retire_grace_seconds),
+        is_wanted,
+        on_stopped,
+        seconds,
+        timing.controller_query_backoff,
     )
 
 
 @dataclass(frozen=True)
 class Ec2Node:
-    """A node of a cluster, with its configuration.
-
-    `environment` is used by all processes of the node. `coordinator` and `blank` are commands. `account` is the user
-    that runs these commands and the training script; None: the current user.
-    """
+    """A node on EC2: its identity and configuration, and what its supervisor needs."""
 
     identity: Identity
     config: NodeConfig
-    attempt: int
-    environment: Mapping[str, str]
+    attempt: int  # number of the run of the node's program
+    environment: Mapping[str, str]  # of all processes of the node
     layout: Layout
     timing: Timing
     parameters: Parameters
     reports: Reports
     metadata: MetadataClient
     children: Children
-    coordinator: Sequence[str]
-    blank: Sequence[str]
-    account: Account | None = None
+    coordinator: Sequence[str]  # command of the coordinator
+    blank: Sequence[str]  # command of the fork server for ps-lite processes
+    account: Account | None = None  # user of the job's programs; None: the current user
 
     @property
     def user(self) -> str | None:
@@ -128,8 +128,8 @@ class Ec2Node:
 
 
 @dataclass(frozen=True)
-class Ec2Parts:
-    """The parts to run: `reporter`, `notices` and `logs` from the start, `supervisor` once the node is prepared."""
+class Ec2Services:
+    """The services to run: `reporter`, `notices` and `logs` at once, `supervisor` once the node is prepared."""
 
     reporter: Reporter
     status: ControllerStatus
@@ -138,91 +138,95 @@ class Ec2Parts:
     supervisor: Supervisor
 
 
-def wire(node: Ec2Node) -> Ec2Parts:
-    """Make all parts, without starting any."""
+def build_services(node: Ec2Node) -> Ec2Services:
+    """Make all services of the node, without starting any."""
     identity, config, layout, timing, children = node.identity, node.config, node.layout, node.timing, node.children
-    clocks = clocks_of(config)
+    configured_timeouts = clocks_of(config)
     reporter = Reporter(node.reports, timing)
     status = ControllerStatus(identity, node.attempt, reporter)
-    published = Published(node.parameters, identity, timing)
-    channel = ControlChannel(identity.cluster, published.access, timing, clocks)
+    published_parameters = Published(node.parameters, identity, timing)
+    channel = ControlChannel(identity.cluster, published_parameters.access, timing, configured_timeouts)
 
     # `supervisor` is defined below, before the watch runs
     notices = NoticeWatch(node.metadata, lambda notice: supervisor.on_notice(notice), timing)
     slots = range(config.workers_per_node)
-    logs: tuple[LogShipping | VolumeLog, ...] = (
+    job_logs: tuple[LogShipping | VolumeLog, ...] = (
         LogShipping(identity, layout, children, len(slots)),
-        *(log for slot in slots for log in _volume_log(node, slot)),
+        *(volume_log for slot in slots for volume_log in _volume_logs_of_slot(node, slot)),
     )
-    worker = _worker(node, 0, channel, status)
-    isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
+    worker = _make_worker_of_slot(node, 0, channel, status)
+    isolation = make_isolation(worker, published_parameters.is_wanted, status, config.isolation_seconds, timing)
 
     def on_addresses(addresses: Sequence[str]) -> None:
-        published.set_addresses(addresses)
+        published_parameters.set_addresses(addresses)
         write_workers(layout, addresses)
 
     rebalance = Rebalance(config.rebalance, config.rebalance_grace_seconds)
-    supervised = SupervisedNode(
+    supervised_node = SupervisedNode(
         identity,
         node.attempt,
         config.mount,
         layout.control_file,
         timing,
-        clocks,
+        configured_timeouts,
         rebalance,
         node.account,
         config.output_location is not None,
         slots=len(slots),
     )
     supervisor = Supervisor(
-        supervised,
+        supervised_node,
         channel,
         status,
         worker,
         isolation,
-        _base_duties(node, channel, published),
+        _make_base_duties(node, channel, published_parameters),
         notices,
-        logs,
+        job_logs,
         on_addresses,
-        _desk(node, channel) if identity.base else None,
-        _program_of(node, 0),
-        [_further_supervisor(node, slot, supervised, published, status) for slot in slots[1:]],
+        _make_launch_desk(node, channel) if identity.base else None,
+        _program_maker(node, 0),
+        [_make_further_supervisor(node, slot, supervised_node, published_parameters, status) for slot in slots[1:]],
     )
-    return Ec2Parts(reporter, status, notices, logs, supervisor)
+    return Ec2Services(reporter, status, notices, job_logs, supervisor)
 
 
-def _further_supervisor(
+def _make_further_supervisor(
     node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
 ) -> Supervisor:
-    """Supervisor of a further worker of the node, with its own connection to the coordinator and control file."""
+    """Make the supervisor of a further worker, with its own control file and connection to the coordinator."""
     identity, config, timing = node.identity, node.config, node.timing
     channel = ControlChannel(identity.cluster, published.access, timing, clocks_of(config))
-    worker = _worker(node, slot, channel, status)
+    worker = _make_worker_of_slot(node, slot, channel, status)
     isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
     slot_node = replace(supervised, control_file=path_of_slot(node.layout.control_file, slot), slot=slot)
-    return Supervisor(slot_node, channel, status, worker, isolation, program_of=_program_of(node, slot))
+    return Supervisor(slot_node, channel, status, worker, isolation, program_of=_program_maker(node, slot))
 
 
-def _worker(node: Ec2Node, slot: int, channel: ControlChannel, status: ControllerStatus) -> Worker:
+def _make_worker_of_slot(node: Ec2Node, slot: int, channel: ControlChannel, status: ControllerStatus) -> Worker:
     config = node.config
-    variables = {**node.environment, **_path(config)}
+    variables = {**node.environment, **_path_variable(config)}
     if config.dt_scripts:
         variables = environment(variables, os.environ)
-    configured = Program(config.training_cmd, variables, _log_path(node, slot), working_folder(config), user=node.user)
-    program = worker_program(configured, path_of_slot(node.layout.control_file, slot)) if config.training_cmd else None
-    return make_worker(program, node.children, channel, status, node.timing, config.warm_spares)
+    training_program = Program(
+        config.training_cmd, variables, _worker_log_path(node, slot), working_folder(config), user=node.user
+    )
+    slot_program = (
+        worker_program(training_program, path_of_slot(node.layout.control_file, slot)) if config.training_cmd else None
+    )
+    return make_worker(slot_program, node.children, channel, status, node.timing, config.warm_spares)
 
 
-def _log_path(node: Ec2Node, slot: int) -> Path:
-    return path_of_slot(node.layout.logs / "worker.log", slot)
+def _worker_log_path(node: Ec2Node, slot: int) -> Path:
+    return path_of_slot(node.layout.log_folder / "worker.log", slot)
 
 
-def _program_of(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
-    """How to make the program of a launch; None if the configuration has a training command."""
+def _program_maker(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
+    """Return a function that makes the program of a launch, or None if there is a configured training command."""
     return None if node.config.training_cmd else lambda launch: _program_of_launch(node, launch, slot)
 
 
-def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
+def _volume_logs_of_slot(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
     if node.config.logs != "volume":
         return ()
     cluster, instance, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
@@ -230,56 +234,70 @@ def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
     def log_copy_of(job: str) -> Path:
         return path_of_slot(JobFolder.of(mount, cluster, job).log_of(instance), slot)
 
-    own_log = path_of_slot(node.layout.logs / "log-copy.log", slot)
-    return (VolumeLog(_log_path(node, slot), log_copy_of, node.children, node.user, own_log, node.timing),)
+    program_log = path_of_slot(node.layout.log_folder / "log-copy.log", slot)
+    return (VolumeLog(_worker_log_path(node, slot), log_copy_of, node.children, node.user, program_log, node.timing),)
 
 
-def _desk(node: Ec2Node, channel: ControlChannel) -> LaunchDesk:
-    group = node.account.gid if node.account else -1
+def _make_launch_desk(node: Ec2Node, channel: ControlChannel) -> LaunchDesk:
+    group_id = node.account.gid if node.account else -1
     return LaunchDesk(
-        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, _log_path(node, 0), channel.send
+        node.layout.launch_socket,
+        group_id,
+        node.identity.cluster,
+        node.config.mount,
+        _worker_log_path(node, 0),
+        channel.send,
     )
 
 
 def _program_of_launch(node: Ec2Node, launch: Launch, slot: int) -> Program:
-    variables = {**node.environment, **_path(node.config), **launch.environment}
+    variables = {**node.environment, **_path_variable(node.config), **launch.environment}
     if launch.dt_scripts or node.config.dt_scripts:
         variables = environment(variables, os.environ)
-    program = Program(launch.command, variables, _log_path(node, slot), launch.directory, user=node.user)
-    return worker_program(program, path_of_slot(node.layout.control_file, slot))
+    launched_program = Program(
+        launch.command, variables, _worker_log_path(node, slot), launch.directory, user=node.user
+    )
+    return worker_program(launched_program, path_of_slot(node.layout.control_file, slot))
 
 
-def _path(config: NodeConfig) -> dict[str, str]:
-    """PATH for code from S3 and for launches: there `python` is the Python that has MXNet."""
+def _path_variable(config: NodeConfig) -> dict[str, str]:
+    """Return PATH, if needed, so that `python` is the Python with MXNet: for code from S3 and for launches."""
     if config.code is None and config.training_cmd:
         return {}
     return own_programs_first(config.environment)
 
 
 def own_programs_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variable PATH, with the programs of this Python environment first."""
-    path = environment.get("PATH", os.environ.get("PATH", os.defpath))
-    return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), path])}
+    """Return the variable PATH, with the folder of this Python's programs first."""
+    search_path = environment.get("PATH", os.environ.get("PATH", os.defpath))
+    return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), search_path])}
 
 
-def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -> BaseDuties:
+def _make_base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -> BaseDuties:
     identity, config, layout = node.identity, node.config, node.layout
     # explicit address: ps-lite would otherwise pick an interface itself
     variables = {**node.environment, "DMLC_NODE_HOST": identity.private_ip}
-    uid = node.account.uid if node.account else None
-    blank = Program(node.blank, variables, layout.logs / "pslite.log", user=node.user)
-    count, address = config.servers_per_base + 1, identity.private_ip
-    group = PsGroup(blank, count, address, node.children, channel.send, node.timing, uid)
+    user_id = node.account.uid if node.account else None
+    blank_program = Program(node.blank, variables, layout.log_folder / "pslite.log", user=node.user)
+    process_count, private_ip = config.servers_per_base + 1, identity.private_ip
+    ps_group = PsGroup(blank_program, process_count, private_ip, node.children, channel.send, node.timing, user_id)
 
-    async def term() -> int | None:
+    async def read_nominated_term() -> int | None:
         return nominated_term(await published.target(), identity)
 
-    command = [*node.coordinator, *coordinator_arguments(identity, config)]
-    proof = {IDENTITY_VARIABLE: identity.signed.model_dump_json()} if identity.signed is not None else {}
-    log_path = layout.logs / "coordinator.log"
-    program = Program(command, {**node.environment, **proof}, log_path, user=node.user)
-    coordinator = CoordinatorKeeper(
-        program, node.children, term, lambda: channel.connected, node.timing, restart_after_job=not config.training_cmd
+    coordinator_command = [*node.coordinator, *coordinator_arguments(identity, config)]
+    identity_variables = {IDENTITY_VARIABLE: identity.signed.model_dump_json()} if identity.signed is not None else {}
+    log_path = layout.log_folder / "coordinator.log"
+    coordinator_program = Program(
+        coordinator_command, {**node.environment, **identity_variables}, log_path, user=node.user
     )
-    wait_until_due = return_at_once if identity.base else lambda: until_base(node.metadata, node.timing)
-    return BaseDuties(wait_until_due, group, coordinator, all_serve=config.servers == "all")
+    coordinator = CoordinatorKeeper(
+        coordinator_program,
+        node.children,
+        read_nominated_term,
+        lambda: channel.connected,
+        node.timing,
+        restart_after_job=not config.training_cmd,
+    )
+    wait_until_due = return_at_once if identity.base else lambda: wait_until_base(node.metadata, node.timing)
+    return BaseDuties(wait_until_due, ps_group, coordinator, all_serve=config.servers == "all")

@@ -1,7 +1,7 @@
 """Keeps the node's worker process: starts it for a job, and after a crash follows the coordinator's orders.
 
-Successive workers of a node inherit the same memory, so each finds the state that the previous worker stored
-(`dyntrain.training.host.safe_memory`).
+All worker processes of a node inherit the same memory, so a new process finds the state that the previous process
+stored there (`dyntrain.training.host.safe_memory`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from enum import Enum
 
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
+from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, decide_after_crash
 from dyntrain.node_bootstrap.host.errors import NodeError
-from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
+from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain_exit
 from dyntrain.node_bootstrap.supervision.spares import Spares
 from dyntrain.training.host.safe_memory import SafeMemory
 from dyntrain.training.protocol.node_messages import FACE_WANTED, WorkerExited, WorkerStarted
@@ -39,11 +39,11 @@ class WorkerState(Enum):
 
 
 class Worker:
-    """The worker process. `program` is None until a person launches a job (`set_program`).
+    """Keeps the worker process. `program` is None until a person launches a job (`set_program`).
 
     `send` sends a message to the coordinator, and returns False without a connection. `on_failure` is called when the
-    node gives up the worker, `on_recovery` when a worker that was given up starts again. `exited_cleanly` is set after
-    the latest process ended with exit code 0.
+    node gives up the worker, `on_recovery` when a worker that was given up starts again. The event `exited_cleanly` is
+    set when the worker process has ended with exit code 0.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Worker:
         self._connected = False
         self._job = ""
         self._child: Child | None = None
-        self._exit: WorkerExited | None = None
+        self._last_exit: WorkerExited | None = None
         self._crashed_at = self._cools_until = 0.0
         self._own_restarts: tuple[float, ...] = ()
         self.exited_cleanly = asyncio.Event()
@@ -78,18 +78,18 @@ class Worker:
         )
 
     def set_program(self, program: Program | None) -> None:
-        """Set the program that the next welcome starts. None: the next welcome ends the running process."""
+        """Set the program that `on_welcome` starts next; with None, `on_welcome` ends the running worker."""
         self._program = self.spares.program = self._with_memory(program)
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running process, else None."""
+        """Process id of the worker, or None if no worker runs."""
         return self._child.pid if self._child and self.state is WorkerState.RUNNING else None
 
     async def on_welcome(self, job: str) -> None:
-        """Note the connection to the coordinator of `job`.
+        """Note that the coordinator of `job` is connected.
 
-        Starts the worker, unless this job's worker runs or has left. Reports a crash again.
+        Starts the worker, unless the worker of this job runs already or has left. A crashed worker is reported again.
         """
         async with self._lock:
             self._connected = True
@@ -98,22 +98,22 @@ class Worker:
                 await self._end_worker()
             elif self.state is WorkerState.ABSENT or (is_new_job and self.state is not WorkerState.RETIRED):
                 await self.spares.discard()  # the spares belong to the previous job
-                await self._replace(f"job {job}")
-            elif self.state in (WorkerState.CRASHED, WorkerState.FAILED) and self._exit is not None:
-                self._send(self._exit)
+                await self._replace_process(f"job {job}")
+            elif self.state in (WorkerState.CRASHED, WorkerState.FAILED) and self._last_exit is not None:
+                self._send(self._last_exit)
                 self._crashed_at = time.monotonic()
             self._changed.set()
 
     async def _end_worker(self) -> None:
-        """End the worker and start no other. Bounded as `Child.stop`. The caller holds the lock."""
-        before, self.state = (
+        """End the worker without starting another, within the time of `Child.stop`. The caller holds the lock."""
+        earlier_state, self.state = (
             self.state,
             WorkerState.RETIRED if self.state is WorkerState.RETIRED else WorkerState.ABSENT,
         )
         await self.spares.discard()
-        if self._child and before is WorkerState.RUNNING:
-            await self._child.stop(self._timing.grace)
-        if before is WorkerState.FAILED:
+        if self._child and earlier_state is WorkerState.RUNNING:
+            await self._child.stop(self._timing.retire_grace_seconds)
+        if earlier_state is WorkerState.FAILED:
             self._on_recovery()
 
     def disconnected(self) -> None:
@@ -121,32 +121,32 @@ class Worker:
         self._changed.set()
 
     async def restart(self, pid: int | None, reason: str) -> None:
-        """Restart the worker by order, for the process `pid`; None: any worker that has left.
+        """Restart the worker process `pid` (None: a worker that has left), as the coordinator has ordered.
 
-        An order for an earlier process is ignored. A crashed worker waits only for this order.
+        An order for a process that has been replaced is ignored.
         """
         async with self._lock:
             current_pid = self._child.pid if self._child else None
             ended_states = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
-            applies = self.state in ended_states or (pid is not None and pid == current_pid)
-            if not applies or self.state is WorkerState.RETIRED:
+            order_applies = self.state in ended_states or (pid is not None and pid == current_pid)
+            if not order_applies or self.state is WorkerState.RETIRED:
                 has_pid = pid is not None  # an order without a pid was sent before the node reported its worker
-                extra = {"pid": current_pid, "ordered": pid, "reason": reason}
+                log_fields = {"pid": current_pid, "ordered": pid, "reason": reason}
                 log.log(
                     logging.INFO if has_pid else logging.DEBUG,
                     "ignored an order to restart another worker",
-                    extra=extra,
+                    extra=log_fields,
                 )
                 return
             was_failed = self.state is WorkerState.FAILED
-            await self._replace(reason)
+            await self._replace_process(reason)
             if was_failed:
                 self._on_recovery()
 
     async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
-        """Note that the coordinator sends no restart order for the crashed worker for `seconds`.
+        """Note that the coordinator will send no restart order for the crashed worker for `seconds`.
 
-        `given_up`: such an order may never come, so the failure is reported to the controller.
+        `given_up`: the coordinator may never send an order, so the failure is reported to the controller.
         """
         async with self._lock:
             if self.state is not WorkerState.CRASHED or self._child is None or pid != self._child.pid:
@@ -159,9 +159,10 @@ class Worker:
             self._changed.set()
 
     async def suspend(self, grace: float) -> bool:
-        """Stop a running or crashed worker and its spares; the next welcome starts another. Bounded as `Child.stop`.
+        """Stop a running or crashed worker and its spares; the next `on_welcome` starts a new worker.
 
-        Returns False if the worker was given up: the next coordinator decides whether to restart it.
+        Returns False if the worker was given up: then the next coordinator decides whether to restart the worker. Takes
+        at most the time of `Child.stop`.
         """
         async with self._lock:
             if self.state is WorkerState.FAILED:
@@ -175,14 +176,14 @@ class Worker:
             return True
 
     async def finish(self, seconds: float) -> None:
-        """Wait up to `seconds` for the script to end: a node is retired only after its worker has left the job."""
+        """Wait up to `seconds` until the training script ends, which may still work after it has left the job."""
         if self._child and self.state is WorkerState.RUNNING:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
                     await self._child.wait()
 
     async def stop(self, grace: float) -> None:
-        """Stop the worker for good. Bounded as `Child.stop`."""
+        """Stop the worker, which is never started again. Takes at most the time of `Child.stop`."""
         async with self._lock:
             self.state = WorkerState.RETIRED
             await self.spares.discard()
@@ -190,87 +191,94 @@ class Worker:
                 await self._child.stop(grace)
 
     async def run(self) -> None:
-        """Watch the process and act on its end, until cancelled."""
+        """Watch the worker process and act when it ends, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.spares.run())
-                await self._keep()
+                await self._supervise_process()
         finally:
             self._memory.close()
 
-    async def _keep(self) -> None:
+    async def _supervise_process(self) -> None:
         while True:
             self._changed.clear()
             if self.state is WorkerState.RUNNING and self._child is not None:
-                await self._watch(self._child)
+                await self._watch_process(self._child)
             elif self.state is WorkerState.CRASHED:
-                await self._recover()
+                await self._act_after_crash()
             else:
                 await self._changed.wait()
 
-    async def _watch(self, child: Child) -> None:
-        code = await child.wait()
+    async def _watch_process(self, child: Child) -> None:
+        exit_code = await child.wait()
         async with self._lock:
             if child is not self._child or self.state is not WorkerState.RUNNING:
                 return  # the process was replaced or retired meanwhile
             await child.stop()  # kills processes that the worker left running
-            if code == 0:
+            if exit_code == 0:
                 self.state = WorkerState.LEFT
                 self.exited_cleanly.set()
-                self._send(WorkerExited(pid=child.pid, code=code, reason="the script has ended"))
+                self._send(WorkerExited(pid=child.pid, code=exit_code, reason="the script has ended"))
                 await self.spares.discard()
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
-            reason = FACE_WANTED_MESSAGE if code == FACE_WANTED else explain(code, 0.0)
-            if output := child.last_output(limit=1000):
-                reason = f"{reason}; its last output:\n{output}"
-            self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)
-            log.warning("the worker crashed", extra={"pid": child.pid, "code": code, "reason": reason})
-            self._send(self._exit)
+            reason = FACE_WANTED_MESSAGE if exit_code == FACE_WANTED else explain_exit(exit_code, 0.0)
+            if last_output := child.last_output(limit=1000):
+                reason = f"{reason}; its last output:\n{last_output}"
+            self._last_exit = WorkerExited(pid=child.pid, code=exit_code, reason=reason)
+            log.warning("the worker crashed", extra={"pid": child.pid, "code": exit_code, "reason": reason})
+            self._send(self._last_exit)
 
-    async def _recover(self) -> None:
+    async def _act_after_crash(self) -> None:
         now = time.monotonic()
-        decision = after_crash(
+        restart_decision = decide_after_crash(
             now, self._crashed_at, self._cools_until, self._connected, self._own_restarts, self._timing
         )
-        if decision.action is RestartAction.WAIT:
+        if restart_decision.action is RestartAction.WAIT:
             with contextlib.suppress(TimeoutError):
-                async with timeout(decision.due - now):
+                async with timeout(restart_decision.due_at - now):
                     await self._changed.wait()
             return
         async with self._lock:
             if self.state is not WorkerState.CRASHED:
                 return
-            if decision.action is RestartAction.START:
-                self._own_restarts = (*(at for at in self._own_restarts if now - at < self._timing.restart_window), now)
-                await self._replace(decision.reason.value)
+            if restart_decision.action is RestartAction.START:
+                self._own_restarts = (
+                    *(
+                        restarted_at
+                        for restarted_at in self._own_restarts
+                        if now - restarted_at < self._timing.restart_window_seconds
+                    ),
+                    now,
+                )
+                await self._replace_process(restart_decision.reason.value)
             else:
-                self._give_up(decision.reason)
+                self._give_up(restart_decision.reason)
                 await self.spares.discard()
 
     def _give_up(self, reason: RestartReason) -> None:
         self.state = WorkerState.FAILED
-        last = self._exit.reason if self._exit else ""
+        last_exit_reason = self._last_exit.reason if self._last_exit else ""
         log.error("gave up on the worker", extra={"reason": reason.value})
-        self._on_failure(f"{reason.value}; the last time: {last}")
+        self._on_failure(f"{reason.value}; the last time: {last_exit_reason}")
 
-    async def _replace(self, reason: str) -> None:
-        """Kill the current process, then let a spare take over or start a new process. The caller holds the lock."""
+    async def _replace_process(self, reason: str) -> None:
+        """Kill the worker process, then let a spare take over or start a new process. The caller holds the lock."""
         self.exited_cleanly.clear()
         assert self._program is not None, "without a program there is no job to start a worker for"
         if self._child and self.state is WorkerState.RUNNING:
             await self._child.stop()
         try:
-            spare = self.spares.take()
-            self._child = spare or await self._children.start("worker", self._program)
+            spare_process = self.spares.take()
+            self._child = spare_process or await self._children.start("worker", self._program)
         except (OSError, NodeError) as error:
             log.error("the worker cannot be started", extra={"reason": str(error)})
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
         else:
             self.state, self._cools_until = WorkerState.RUNNING, 0.0
             # without a connection, the next hello reports the worker
-            self._send(WorkerStarted(pid=self._child.pid, spare=spare is not None))
+            self._send(WorkerStarted(pid=self._child.pid, spare=spare_process is not None))
             self.spares.notify_change()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

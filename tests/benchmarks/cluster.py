@@ -34,7 +34,7 @@ from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.launched import BLANK
 from dyntrain.node_bootstrap.supervision.supervisor import Supervisor
-from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, wire
+from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, build_services
 from dyntrain.training.audit import Audit, audit_directory
 from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.host import exec_child
@@ -174,10 +174,10 @@ class Cluster:
             master=False,
             tags={},
         )
-        children = Children(str(layout.state), 1)
+        children = Children(str(layout.state_folder), 1)
         self._children.append(children)
-        layout.state.mkdir(parents=True, exist_ok=True)
-        parts = wire(
+        layout.state_folder.mkdir(parents=True, exist_ok=True)
+        parts = build_services(
             Ec2Node(
                 identity=identity,
                 config=self._config,
@@ -256,7 +256,7 @@ class Cluster:
         return self.nodes[letter].worker.pid
 
     def spares_ready(self) -> int:
-        return sum(node.worker.spares.ready for node in self.nodes.values())
+        return sum(node.worker.spares.ready_count for node in self.nodes.values())
 
     def wait_for_segments(self, count: int) -> None:
         """Wait for `count` more boundaries."""

@@ -174,7 +174,7 @@ def test_a_python_without_the_filter_takes_files_and_folders_of_the_folder_alone
         entry.type, entry.linkname = kind, "/etc/passwd"
         tar.addfile(entry)
     packed.seek(0)
-    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="which is not allowed"):
+    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="is a link or outside path"):
         unpack_without_filter(tar, tmp_path / "code")
     assert not list((tmp_path / "code").iterdir())
     assert not (tmp_path / "outside").exists()

@@ -27,30 +27,33 @@ from waiting import until
 INSTANCE = "i-0123456789abcdef0"
 TOKEN = "the-cluster-token-that-must-stay-secret"
 QUICK = Timing(
-    finish=0.2,
+    finish_seconds=0.2,
     metadata_tries=3,
-    metadata=Backoff(0.01, 0.02),
+    metadata_backoff=Backoff(0.01, 0.02),
     setup_tries=3,
-    setup=Backoff(0.02, 0.05),
-    prepare=Backoff(0.02, 0.05),
-    report=Backoff(0.05, 0.2),
-    endpoint=Backoff(0.02, 0.1),
-    refused=Backoff(0.05, 0.2),
-    own_restart=Backoff(0.05, 0.1),
-    restart_budget=2,
-    order=30.0,
-    coordinator=Backoff(0.05, 0.1),
-    coordinator_exit=3.0,
-    blank=Backoff(0.05, 0.1),
-    notices=0.05,
-    grace=1.0,
-    stop_grace=1.0,
+    setup_backoff=Backoff(0.02, 0.05),
+    prepare_backoff=Backoff(0.02, 0.05),
+    report_backoff=Backoff(0.05, 0.2),
+    connection_backoff=Backoff(0.02, 0.1),
+    refusal_backoff=Backoff(0.05, 0.2),
+    own_restart_backoff=Backoff(0.05, 0.1),
+    max_own_restarts=2,
+    restart_order_seconds=30.0,
+    coordinator_backoff=Backoff(0.05, 0.1),
+    coordinator_exit_seconds=3.0,
+    blank_backoff=Backoff(0.05, 0.1),
+    notice_poll_seconds=0.05,
+    retire_grace_seconds=1.0,
+    node_stop_grace_seconds=1.0,
 )
 
 
 def unhurried(timing: Timing) -> Timing:
     """What a process is given to end, as long as this machine takes for it."""
-    given = {name: getattr(timing, name) for name in ("finish", "grace", "stop_grace", "coordinator_exit")}
+    given = {
+        name: getattr(timing, name)
+        for name in ("finish_seconds", "retire_grace_seconds", "node_stop_grace_seconds", "coordinator_exit_seconds")
+    }
     return replace(timing, **{name: paced(seconds) for name, seconds in given.items()})
 
 
@@ -277,7 +280,7 @@ class World:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def logged(self) -> str:
-        return "".join(path.read_text() for path in self.layout.logs.glob("*"))
+        return "".join(path.read_text() for path in self.layout.log_folder.glob("*"))
 
 
 @contextlib.contextmanager

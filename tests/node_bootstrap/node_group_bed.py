@@ -13,7 +13,7 @@ from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.training.protocol.node_messages import GroupFailed, GroupReady, PsProcess, StartGroup
 from node_clock import lived, seconds
 
-TIMING = Timing(formation=2.0, blank=Backoff(1.0, 4.0), blank_start=120.0)
+TIMING = Timing(group_formation_seconds=2.0, blank_backoff=Backoff(1.0, 4.0), blank_start_seconds=120.0)
 WANTED = 2
 
 

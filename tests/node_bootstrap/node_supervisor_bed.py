@@ -12,7 +12,7 @@ from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.supervision.supervisor import Supervisor
 from dyntrain.training.protocol.node_messages import Launch, NodeHello, Welcome
 
-TIMING = Timing(finish=120.0, grace=5.0, coordinator_exit=30.0)
+TIMING = Timing(finish_seconds=120.0, retire_grace_seconds=5.0, coordinator_exit_seconds=30.0)
 LAUNCH = Launch(request="one", command=("python", "x.py"), directory="/data")
 
 

@@ -26,7 +26,7 @@ from pydantic import SecretStr
 ENDPOINT = CoordinatorEndpoint(
     cluster="demo", job="j", instance_id="i-1", url="wss://here", certificate="none", published_at=1.0
 )
-TIMING = Timing(endpoint=Backoff(1.0, 4.0), refused=Backoff(10.0, 30.0))
+TIMING = Timing(connection_backoff=Backoff(1.0, 4.0), refusal_backoff=Backoff(10.0, 30.0))
 WELCOME, REFUSED, LISTED = Welcome(job="j"), Refused(reason="no"), Listed(listed=True)
 NOTICE = NodeNotice(kind="spot", deadline=1.0)
 

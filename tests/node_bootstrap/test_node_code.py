@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.node_bootstrap.job.command import CommandFailed
-from dyntrain.node_bootstrap.job.fetch import ORIGIN, Download, fetch
-from dyntrain.node_bootstrap.reports.config import with_code, with_volume_at, working_folder
+from dyntrain.node_bootstrap.job.fetch import SOURCE_FILE, Download, fetch_code
+from dyntrain.node_bootstrap.reports.config import with_code_fetching_script, with_volume_at, working_folder
 
 SOURCE = "s3://anybodys-jobs/digits/code.tar.gz"
 
@@ -34,8 +34,8 @@ def giving(content: bytes) -> Download:
 
 
 def test_the_first_node_unpacks_and_the_others_find_it_there(tmp_path: Path) -> None:
-    folder = fetch(SOURCE, tmp_path, giving(archive(train="1")))
-    assert fetch(SOURCE, tmp_path, giving(b"never asked for")) == folder
+    folder = fetch_code(SOURCE, tmp_path, giving(archive(train="1")))
+    assert fetch_code(SOURCE, tmp_path, giving(b"never asked for")) == folder
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
     assert (folder / "train").read_text() == "1"
 
@@ -45,17 +45,17 @@ def test_other_code_on_the_volume_is_not_trained_in_its_place(before: str | None
     """A file system that somebody brings may have that of another cluster; or of this one, before it was changed."""
     (tmp_path / "code").mkdir()
     if before is not None:
-        (tmp_path / "code" / ORIGIN).write_text(before)
+        (tmp_path / "code" / SOURCE_FILE).write_text(before)
     with pytest.raises(CommandFailed, match=f"with the code of {before or 'an unknown source'}; move it away"):
-        fetch(SOURCE, tmp_path, giving(archive(train="1")))
+        fetch_code(SOURCE, tmp_path, giving(archive(train="1")))
 
 
 def test_of_two_nodes_at_once_one_leaves_the_others_alone(tmp_path: Path) -> None:
     def overtaken(bucket: str, key: str, path: str) -> None:
-        fetch(SOURCE, tmp_path, giving(archive(train="the other's")))
+        fetch_code(SOURCE, tmp_path, giving(archive(train="the other's")))
         Path(path).write_bytes(archive(train="mine"))
 
-    assert (fetch(SOURCE, tmp_path, overtaken) / "train").read_text() == "the other's"
+    assert (fetch_code(SOURCE, tmp_path, overtaken) / "train").read_text() == "the other's"
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
 
 
@@ -66,14 +66,14 @@ def test_of_two_nodes_at_once_one_leaves_the_others_alone(tmp_path: Path) -> Non
 )
 def test_what_cannot_be_unpacked_whole_leaves_nothing(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(CommandFailed):
-        fetch(SOURCE, tmp_path, giving(content))
+        fetch_code(SOURCE, tmp_path, giving(content))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_runs_where_the_code_is_also_on_a_volume_that_is_mounted_elsewhere(tmp_path: Path) -> None:
     config = NodeConfig(cluster="digits", mount="/data", training_cmd=("python3", "train.py"), code=SOURCE)
-    assert working_folder(with_code(config)) == "/data/code"
-    moved = with_code(with_volume_at(config, tmp_path))
+    assert working_folder(with_code_fetching_script(config)) == "/data/code"
+    moved = with_code_fetching_script(with_volume_at(config, tmp_path))
     assert working_folder(moved) == str(tmp_path / "code")
     assert Path(moved.prepare_script or "").name == "fetch.py"
 
@@ -84,6 +84,6 @@ def test_a_folder_that_the_configuration_names_is_where_the_command_runs(tmp_pat
     )
     assert working_folder(mine) == "/data/me"
     assert working_folder(with_volume_at(mine, tmp_path)) == str(tmp_path / "me")
-    assert working_folder(with_code(mine.model_copy(update={"code": SOURCE}))) == "/data/me"
+    assert working_folder(with_code_fetching_script(mine.model_copy(update={"code": SOURCE}))) == "/data/me"
     elsewhere = mine.model_copy(update={"working_directory": "/home/me"})
     assert working_folder(with_volume_at(elsewhere, tmp_path)) == "/home/me"

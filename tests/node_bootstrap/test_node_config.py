@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
-from dyntrain.node_bootstrap.host.files import tail, write_atomically
+from dyntrain.node_bootstrap.host.files import last_lines_of, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.workers import hosts_with, write_workers
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.node import attempt_after, next_attempt
 from dyntrain.node_bootstrap.reports.config import parse_node_config
 from dyntrain.node_bootstrap.steps.environment import (
+    documented_variables,
     environment_files,
     environment_is_current,
-    profile,
-    variables,
+    profile_text,
     write_environment,
 )
 from dyntrain.training.engine import engine_name
@@ -80,7 +80,7 @@ def test_profile_keeps_every_value_as_it_is(tmp_path: Path) -> None:
         "UMLAUT": "ä",
     }
     script = tmp_path / "profile.sh"
-    script.write_text(profile(values) + "env -0\n")
+    script.write_text(profile_text(values) + "env -0\n")
     shown = (
         subprocess.run(["sh", str(script)], capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"})
         .stdout.decode()
@@ -94,28 +94,30 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     config = NodeConfig.model_validate(
         {**GOOD, "training_cmd": ["python", "my train.py"], "workers": 2, "environment": {"EXTRA": "1"}}
     )
-    layout.workers.parent.mkdir(parents=True)
-    layout.workers.write_text("10.0.0.1\n\nnonsense\n")
+    layout.workers_file.parent.mkdir(parents=True)
+    layout.workers_file.write_text("10.0.0.1\n\nnonsense\n")
     wanted = environment_files(layout, IDENTITY, config, 1)
     assert not environment_is_current(wanted)
     write_environment(wanted)
-    files = (layout.profile.read_bytes(), layout.workers.read_bytes())
-    assert layout.profile.stat().st_mode & 0o007 == 0, "people put tokens into the environment"
-    layout.profile.chmod(0o644)
+    files = (layout.shell_profile.read_bytes(), layout.workers_file.read_bytes())
+    assert layout.shell_profile.stat().st_mode & 0o007 == 0, "people put tokens into the environment"
+    layout.shell_profile.chmod(0o644)
     assert not environment_is_current(wanted), "as an earlier version left it"
-    layout.profile.chmod(0o640)
-    of_another = environment_files(layout, IDENTITY, config, 1, group=layout.profile.stat().st_gid + 1)
+    layout.shell_profile.chmod(0o640)
+    of_another = environment_files(layout, IDENTITY, config, 1, group=layout.shell_profile.stat().st_gid + 1)
     assert not environment_is_current(of_another), "the user who runs the job was changed, and could not read it"
     again = environment_files(layout, IDENTITY, config, 1)
     assert environment_is_current(again), "a reboot would write it again for nothing"
     write_environment(again)
-    assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
+    assert (layout.shell_profile.read_bytes(), layout.workers_file.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
-    assert layout.profile.read_text().startswith(profile(variables(IDENTITY, config, layout.workers, 1)))
+    assert layout.shell_profile.read_text().startswith(
+        profile_text(documented_variables(IDENTITY, config, layout.workers_file, 1))
+    )
     script = '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" "$DEEPLEARNING_WORKERS_COUNT" && command -v dyntrain'
 
     def shell() -> list[str]:
-        command = ["sh", "-c", script, str(layout.profile)]
+        command = ["sh", "-c", script, str(layout.shell_profile)]
         return subprocess.run(
             command, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
         ).stdout.split()
@@ -124,8 +126,8 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     assert shell() == [str(layout.launch_socket), "2", ours]
     write_workers(layout, ["10.0.0.1", "10.0.0.9", "10.0.0.7"])
     assert shell() == [str(layout.launch_socket), "3", ours], "as many as are listed, after each join"
-    assert variables(IDENTITY, config, layout.workers, 1) == {
-        "DEEPLEARNING_WORKERS_PATH": str(layout.workers),
+    assert documented_variables(IDENTITY, config, layout.workers_file, 1) == {
+        "DEEPLEARNING_WORKERS_PATH": str(layout.workers_file),
         "DEEPLEARNING_WORKERS_COUNT": "2",
         "DEEPLEARNING_WORKER_GPU_COUNT": "1",
         "EFS_MOUNT": "/shared",
@@ -135,9 +137,11 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
         "TRAINING_CMD": "python 'my train.py'",
         "EXTRA": "1",
     }
-    with_data = variables(IDENTITY, config.model_copy(update={"data_location": "s3://data/sets"}), layout.workers, 1)
+    with_data = documented_variables(
+        IDENTITY, config.model_copy(update={"data_location": "s3://data/sets"}), layout.workers_file, 1
+    )
     assert source_of("train", with_data) == "s3://data/sets/train/", "what the script asks for"
-    on_horovod = variables(IDENTITY, config.model_copy(update={"engine": "horovod"}), layout.workers, 1)
+    on_horovod = documented_variables(IDENTITY, config.model_copy(update={"engine": "horovod"}), layout.workers_file, 1)
     assert engine_name(None, on_horovod) == "horovod"
 
 
@@ -161,12 +165,12 @@ def test_people_loop_over_the_workers_with_ssh(tmp_path: Path) -> None:
     """The function is that of the predecessor's manual, which people paste. A stand-in writes down what it would do."""
     layout = Layout(tmp_path)
     write_workers(layout, ["10.0.0.7", "10.0.0.9\nProxyCommand evil", "fe80::1%evil", "10.0.0.8"])
-    assert layout.workers.read_text() == "10.0.0.7\n10.0.0.8\n", "what is no address would reach shells and ssh"
+    assert layout.workers_file.read_text() == "10.0.0.7\n10.0.0.8\n", "what is no address would reach shells and ssh"
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text('#!/bin/sh\nshift 2; echo "$@"\n')
     ssh.chmod(0o755)
-    here = {"PATH": f"{ssh.parent}:{os.environ['PATH']}", "DEEPLEARNING_WORKERS_PATH": str(layout.workers)}
+    here = {"PATH": f"{ssh.parent}:{os.environ['PATH']}", "DEEPLEARNING_WORKERS_PATH": str(layout.workers_file)}
     ran = subprocess.run(["bash", "-c", RUNCLUST], env=here, capture_output=True, text=True, check=True)
     assert ran.stdout == "10.0.0.7 uptime\n10.0.0.8 uptime\n"
 
@@ -222,7 +226,7 @@ def test_tail_is_bounded(tmp_path: Path) -> None:
     """A script may print gigabytes on one line; a report holds 2000 characters."""
     path = tmp_path / "log"
     path.write_text("x" * 100_000 + "\n" + "\n".join(f"line {number}" for number in range(100)))
-    assert tail(path).splitlines() == [f"line {number}" for number in range(80, 100)]
+    assert last_lines_of(path).splitlines() == [f"line {number}" for number in range(80, 100)]
     path.write_text("y" * 100_000)
-    assert len(tail(path)) == 1500
-    assert tail(path, start=100_000) == ""
+    assert len(last_lines_of(path)) == 1500
+    assert last_lines_of(path, start_byte=100_000) == ""

@@ -11,15 +11,17 @@ import math
 from dataclasses import replace
 
 import pytest
-from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
-from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge
+from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, next_isolation_action
+from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge_marker
 from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
-from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, is_observable, pending
-from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Step, StepCondition, can_be_checked, pending
+from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, decide_after_crash
 from hypothesis import given
 from hypothesis import strategies as st
 
-TIMING = Timing(own_restart=Backoff(1.0, 30.0), restart_budget=5, restart_window=600.0, order=60.0)
+TIMING = Timing(
+    own_restart_backoff=Backoff(1.0, 30.0), max_own_restarts=5, restart_window_seconds=600.0, restart_order_seconds=60.0
+)
 
 
 def test_pauses_double_up_to_the_limit_and_never_overflow() -> None:
@@ -31,9 +33,9 @@ def test_pauses_double_up_to_the_limit_and_never_overflow() -> None:
 def test_the_controller_is_asked_again_after_pauses_that_double_from_the_first() -> None:
     ask = Backoff(2.0, 30.0)
     for asks, pause in ((1, 2.0), (2, 4.0), (3, 8.0), (9, 30.0)):
-        state = IsolationState(stopped=True, asks=asks, asked_at=100.0)
-        assert decide(100.0 + pause - 0.5, state, 1.0, ask) == (IsolationAction.WAIT, 100.0 + pause)
-        assert decide(100.0 + pause, state, 1.0, ask)[0] is IsolationAction.ASK
+        state = IsolationState(worker_stopped=True, query_count=asks, queried_at=100.0)
+        assert next_isolation_action(100.0 + pause - 0.5, state, 1.0, ask) == (IsolationAction.WAIT, 100.0 + pause)
+        assert next_isolation_action(100.0 + pause, state, 1.0, ask)[0] is IsolationAction.ASK
 
 
 # ---- the marker
@@ -54,7 +56,7 @@ def test_a_marker_spares_the_preparation_when_this_instance_did_well_with_this_s
 ) -> None:
     """Also where there was a script and is none any more, or the other way round: what it makes is not there."""
     marker = Marker(instance_id=instance, attempt=1, script_sha256=wrote, exit_code=code, at=1.0, by_hand=by_hand)
-    state = judge(MarkerFile(marker.model_dump_json(), made_at), "i-a", script, launched_at=10.0)
+    state = judge_marker(MarkerFile(marker.model_dump_json(), made_at), "i-a", script, launched_at=10.0)
     assert state.is_complete == (instance == "i-a" and wrote == script and code == 0), state
     assert not state.is_complete or (state is MarkerState.MARKED) == by_hand
 
@@ -64,7 +66,7 @@ def test_an_empty_marker_counts_from_the_moment_of_the_launch_and_spares_nothing
     made_at: float | None, launched_at: float | None, text: str
 ) -> None:
     """An earlier life's word at the same address is none about this instance; and half a line is nobody's word."""
-    state = judge(MarkerFile(text, made_at), "i-a", "s", launched_at)
+    state = judge_marker(MarkerFile(text, made_at), "i-a", "s", launched_at)
     person = text == "" and made_at is not None and launched_at is not None and made_at >= launched_at
     assert (state is MarkerState.BY_HAND) == person
     assert not state.is_complete
@@ -74,32 +76,32 @@ def test_an_empty_marker_counts_from_the_moment_of_the_launch_and_spares_nothing
 
 
 class _Blank(Step):
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         return DONE
 
-    async def apply(self) -> None: ...
+    async def carry_out(self) -> None: ...
 
 
 class First(_Blank):
-    name = "first"
+    step_name = "first"
 
 
 class Second(_Blank):
-    name = "second"
+    step_name = "second"
 
 
 class Third(_Blank):
-    name, needs = "third", (First, Second)
+    step_name, needed_steps = "third", (First, Second)
 
 
 CONDITIONS = st.sampled_from([DONE, FAILED, pending("it is not there")])
 
 
 @given(CONDITIONS, CONDITIONS)
-def test_a_step_is_looked_at_once_all_that_it_needs_is_done(one: Condition, two: Condition) -> None:
+def test_a_step_is_looked_at_once_all_that_it_needs_is_done(one: StepCondition, two: StepCondition) -> None:
     """What has failed has made nothing that could be looked at, and one of two is not both."""
-    assert is_observable(Third(), {First(): one, Second(): two}) == (one == two == DONE)
-    assert is_observable(First(), {})
+    assert can_be_checked(Third(), {First(): one, Second(): two}) == (one == two == DONE)
+    assert can_be_checked(First(), {})
 
 
 # ---- crashes
@@ -108,9 +110,9 @@ def test_a_step_is_looked_at_once_all_that_it_needs_is_done(one: Condition, two:
 @pytest.mark.parametrize("cools_until", [0.0, 90.0, 150.0])
 def test_a_coordinators_order_has_its_time_from_the_crash_or_from_the_end_of_the_cool_down(cools_until: float) -> None:
     due = max(100.0, cools_until) + 60.0
-    waits = after_crash(due - 0.5, 100.0, cools_until, True, (), TIMING)
-    assert (waits.action, waits.reason, waits.due) == (RestartAction.WAIT, RestartReason.ORDER_AWAITED, due)
-    given_up = after_crash(due, 100.0, cools_until, True, (), TIMING)
+    waits = decide_after_crash(due - 0.5, 100.0, cools_until, True, (), TIMING)
+    assert (waits.action, waits.reason, waits.due_at) == (RestartAction.WAIT, RestartReason.ORDER_AWAITED, due)
+    given_up = decide_after_crash(due, 100.0, cools_until, True, (), TIMING)
     assert (given_up.action, given_up.reason) == (RestartAction.GIVE_UP, RestartReason.NO_ORDER)
 
 
@@ -120,17 +122,17 @@ def test_without_a_coordinator_crashes_of_the_last_window_count_and_earlier_ones
 ) -> None:
     now = 10_000.0
     own, recent = tuple(now - age for age in ages), sum(now - (now - age) < 600.0 for age in ages)
-    decision, due = after_crash(now, now - since, 0.0, False, own, TIMING), now - since + min(30.0, 2.0**recent)
+    decision, due = decide_after_crash(now, now - since, 0.0, False, own, TIMING), now - since + min(30.0, 2.0**recent)
     if recent >= 5:
         assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, RestartReason.BUDGET_SPENT)
     elif now < due:
-        assert (decision.action, decision.due) == (RestartAction.WAIT, due), "not looked at again before"
+        assert (decision.action, decision.due_at) == (RestartAction.WAIT, due), "not looked at again before"
     else:
         assert decision.action is RestartAction.START
 
 
 def test_a_crash_of_exactly_a_window_ago_does_not_count_any_more() -> None:
-    once = replace(TIMING, restart_budget=1)
-    assert after_crash(1000.0, 0.0, 0.0, False, (400.0,), once).action is RestartAction.START
-    assert after_crash(999.0, 0.0, 0.0, False, (400.0,), once).action is RestartAction.GIVE_UP
-    assert math.isclose(after_crash(1000.0, 1000.0, 0.0, False, (), TIMING).due, 1001.0)
+    once = replace(TIMING, max_own_restarts=1)
+    assert decide_after_crash(1000.0, 0.0, 0.0, False, (400.0,), once).action is RestartAction.START
+    assert decide_after_crash(999.0, 0.0, 0.0, False, (400.0,), once).action is RestartAction.GIVE_UP
+    assert math.isclose(decide_after_crash(1000.0, 1000.0, 0.0, False, (), TIMING).due_at, 1001.0)

@@ -64,7 +64,7 @@ def test_n8_crash_that_nobody_heard_of_is_told_again(tmp_path: Path) -> None:
     """The connection broke while the crash was being told: without repetition the worker would wait for ever."""
 
     async def scenario() -> None:
-        async with training_node(tmp_path, own_restart=Backoff(30.0, 30.0)) as (here, coordinator, _):
+        async with training_node(tmp_path, own_restart_backoff=Backoff(30.0, 30.0)) as (here, coordinator, _):
             (here.mount / "crash").touch()
             await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
             await coordinator.present.close()  # type: ignore[union-attr]
@@ -100,7 +100,7 @@ def test_t12_a_worker_that_cools_down_is_waited_for(tmp_path: Path) -> None:
     order_seconds = 2.0
 
     async def scenario() -> None:
-        async with training_node(tmp_path, order=order_seconds) as (here, coordinator, _):
+        async with training_node(tmp_path, restart_order_seconds=order_seconds) as (here, coordinator, _):
             pid = here.workers_started()[0]["pid"]
             (here.mount / "crash").touch()
             await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
@@ -163,7 +163,7 @@ def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one
             here.configure(isolation_seconds=3.0)  # enough to crash and give up before, on a busy machine too
             first = await start_coordinator(tmp_path)
             here.publish(first.endpoint)
-            async with living(here.dependencies(restart_budget=0)):
+            async with living(here.dependencies(max_own_restarts=0)):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "crash").touch()
                 await wait_until(lambda: first.messages(WorkerExited), "the crash is told")

@@ -29,7 +29,7 @@ class Node:
     def ask(self, request: str, **more: Any) -> asyncio.Task[Reply]:
         fields = {"directory": "/data/mine", "environment": {}, "command": ("python", "x.py"), **more}
         line = LaunchQuestion.model_validate({"request": request, **fields}).model_dump_json()
-        return asyncio.create_task(self.desk._answer(line.encode()))
+        return asyncio.create_task(self.desk._answer_request(line.encode()))
 
 
 def on(scenario: Callable[[Node], Awaitable[None]]) -> None:
@@ -117,7 +117,7 @@ def test_without_a_connection_at_first_or_later_it_is_said_to_pass() -> None:
 def test_an_end_is_asked_for_as_such() -> None:
     async def scenario(node: Node) -> None:
         line = EndQuestion(request="stop").model_dump_json().encode()
-        reply = asyncio.create_task(node.desk._answer(line))
+        reply = asyncio.create_task(node.desk._answer_request(line))
         await asyncio.sleep(1.0)
         assert node.messages == [EndRequest(request="stop")]
         node.desk.on_answer(LaunchAnswer(request="stop", job="job-7"))
@@ -133,7 +133,7 @@ def test_nobody_is_asked_for_what_is_not_understood_or_would_change_the_nodes_ow
             wrong.refused == "DYNTRAIN_A, DYNTRAIN_B cannot be set: dyntrain uses the names that begin with DYNTRAIN_"
         )
         for line in (b"", b"{}", b"\xff", b'{"ask": "launch"}'):
-            assert "did not understand" in (await node.desk._answer(line)).refused
+            assert "did not understand" in (await node.desk._answer_request(line)).refused
         assert node.messages == []
         fine = node.ask("two", environment={"MY_DYNTRAIN_A": "x"}, directory="/home/me")
         await asyncio.sleep(1.0)

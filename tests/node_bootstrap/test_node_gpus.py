@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.node_bootstrap.host.processes import Children
-from dyntrain.node_bootstrap.instance.gpus import count_gpus, listed_gpus
+from dyntrain.node_bootstrap.instance.gpus import count_gpus, count_listed_gpus
 from node_fakes import processes_of
 
 LISTED = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
@@ -44,7 +44,7 @@ def test_the_drivers_directory_counts_and_its_tool_is_not_asked(tmp_path: Path) 
 def test_a_driver_that_is_not_loaded_yet_is_asked_by_its_tool(tmp_path: Path) -> None:
     """Right after boot the directory may be missing, and the node would train on its CPU for its whole life."""
     assert count(tmp_path, f"import sys; assert sys.argv[1:] == ['-L']; print({LISTED!r})") == 2
-    assert listed_gpus("No devices found.\n") == 0
+    assert count_listed_gpus("No devices found.\n") == 0
 
 
 @pytest.mark.parametrize(

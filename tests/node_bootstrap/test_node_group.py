@@ -150,7 +150,7 @@ def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.dependencies(blank_start=5.0)):
+            async with living(here.dependencies(blank_start_seconds=5.0)):
                 await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler"))
                 given = await wait_until(lambda: roles(here), "the role is handed out")
@@ -272,7 +272,7 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
             "127.0.0.1",
             children,
             lambda message: messages.append(message) is None,
-            Timing(formation=3600.0),
+            Timing(group_formation_seconds=3600.0),
         )
         running = asyncio.create_task(group.run())
         try:

@@ -80,7 +80,7 @@ def test_n4_silent_service_is_given_up_without_its_answer() -> None:
     """A node that hangs at boot shows up nowhere."""
     with metadata_service(metadata_values(), "silent") as fake:
         with pytest.raises(MetadataUnavailable) as caught:
-            asyncio.run(read_identity(MetadataClient(fake.url, replace(QUICK, metadata_timeout=0.3))))
+            asyncio.run(read_identity(MetadataClient(fake.url, replace(QUICK, metadata_timeout_seconds=0.3))))
         assert fake.held == 3, "all of them still wait: none was let go by the service"
     assert "3 tries" in str(caught.value)
 

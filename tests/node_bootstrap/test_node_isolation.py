@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import Target, parameter
-from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
+from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, next_isolation_action
 from dyntrain.node_bootstrap.core.pacing import Backoff
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,20 +21,22 @@ TIMES = st.floats(0, 1e6)
 @given(TIMES, TIMES, st.floats(1, 1e4))
 def test_the_worker_is_stopped_at_the_deadline_and_not_before(lost_at: float, later: float, seconds: float) -> None:
     """Earlier, a coordinator that restarts would cost every worker its state."""
-    step, due = decide(lost_at + later, IsolationState(lost_at=lost_at), seconds, ASK)
+    step, due = next_isolation_action(lost_at + later, IsolationState(lost_at=lost_at), seconds, ASK)
     assert step is (IsolationAction.STOP if lost_at + later >= lost_at + seconds else IsolationAction.WAIT)
     assert due == (lost_at + later if step is IsolationAction.STOP else lost_at + seconds)
 
 
 @given(TIMES, st.integers(1, 1000), TIMES)
 def test_the_controller_is_asked_again_within_a_bound(asked_at: float, asks: int, later: float) -> None:
-    step, due = decide(asked_at + later, IsolationState(stopped=True, asks=asks, asked_at=asked_at), 1.0, ASK)
+    step, due = next_isolation_action(
+        asked_at + later, IsolationState(worker_stopped=True, query_count=asks, queried_at=asked_at), 1.0, ASK
+    )
     assert step is IsolationAction.ASK or asked_at + later < due <= asked_at + 30.0
-    assert decide(asked_at, IsolationState(stopped=True), 1.0, ASK)[0] is IsolationAction.ASK
+    assert next_isolation_action(asked_at, IsolationState(worker_stopped=True), 1.0, ASK)[0] is IsolationAction.ASK
 
 
 def test_a_connected_node_waits_for_news_alone() -> None:
-    assert decide(5.0, IsolationState(), 1.0, ASK) == (IsolationAction.WAIT, math.inf)
+    assert next_isolation_action(5.0, IsolationState(), 1.0, ASK) == (IsolationAction.WAIT, math.inf)
 
 
 def want(here: World, *members: str, revision: int = 1) -> None:
@@ -52,7 +54,7 @@ def test_a_partitioned_node_stops_its_worker_and_comes_back_when_it_is_wanted(tm
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
             want(here)
-            async with living(here.dependencies(ask=Backoff(0.05, 0.1))):
+            async with living(here.dependencies(controller_query_backoff=Backoff(0.05, 0.1))):
                 first = (await wait_until(here.workers_started, "the worker is started"))[0]["pid"]
                 sent = len(here.reports.sent)
                 await coordinator.stop()
@@ -112,7 +114,7 @@ def test_a_worker_that_has_left_stays_away_after_a_partition(tmp_path: Path) -> 
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
             want(here)
-            async with living(here.dependencies(ask=Backoff(0.05, 0.1))):
+            async with living(here.dependencies(controller_query_backoff=Backoff(0.05, 0.1))):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "leave").touch()
                 await wait_until(lambda: "the worker left" in here.logged(), "its end is seen")

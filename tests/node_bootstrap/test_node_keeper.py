@@ -16,7 +16,7 @@ from dyntrain.node_bootstrap.supervision import master
 from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 from node_clock import lived, seconds
 
-TIMING = Timing(coordinator=Backoff(1.0, 4.0), coordinator_steady=60.0, succession=2.0)
+TIMING = Timing(coordinator_backoff=Backoff(1.0, 4.0), coordinator_steady_seconds=60.0, nomination_check_seconds=2.0)
 CANNOT = (0.0, "it cannot be started")
 
 
@@ -111,12 +111,12 @@ def test_where_people_launch_its_good_end_is_followed_by_another_at_once() -> No
 def test_none_is_started_beside_one_that_answers_and_one_soon_after_it_is_gone() -> None:
     assert Node([], connected=True).at(50.0).times == []
     (at,) = Node([], connected=True).at(50.0, (20.0, {"connected": False})).times
-    assert 20.0 <= at <= 20.0 + 2 * TIMING.succession
+    assert 20.0 <= at <= 20.0 + 2 * TIMING.nomination_check_seconds
 
 
 def test_a_node_that_is_named_later_begins_then_in_that_term() -> None:
     ((at, term),) = Node([], term=None).at(50.0, (20.0, {"term": 7})).started
-    assert 20.0 <= at <= 20.0 + 2 * TIMING.succession
+    assert 20.0 <= at <= 20.0 + 2 * TIMING.nomination_check_seconds
     assert term == "7"
 
 

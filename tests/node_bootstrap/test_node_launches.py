@@ -27,7 +27,7 @@ async def waiting_node(directory: Path) -> AsyncIterator[tuple[World, FakeCoordi
         here.configure(training_cmd=[])
         here.blank = here.coordinator = (sys.executable, "-c", "import time; time.sleep(600)")
         try:
-            async with living(here.dependencies(blank_start=60.0)):
+            async with living(here.dependencies(blank_start_seconds=60.0)):
                 await wait_until(lambda: coordinator.present, "the node is connected")
                 yield here, coordinator
         finally:

@@ -67,11 +67,13 @@ def test_the_workers_file_follows_the_coordinator(tmp_path: Path) -> None:
             here.publish(coordinator.endpoint)
             async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.present, "the node is connected")
-                assert here.layout.workers.read_text() == "127.0.0.1\n", "its own, as long as nobody tells more"
+                assert here.layout.workers_file.read_text() == "127.0.0.1\n", "its own, as long as nobody tells more"
                 for addresses in (("10.0.0.8", "127.0.0.1"), ("10.0.0.8", "10.0.0.9", "127.0.0.1")):
                     await coordinator.send(Workers(addresses=addresses))
                     wanted = "".join(f"{address}\n" for address in addresses)
-                    await wait_until(lambda wanted=wanted: here.layout.workers.read_text() == wanted, "it is written")
+                    await wait_until(
+                        lambda wanted=wanted: here.layout.workers_file.read_text() == wanted, "it is written"
+                    )
             await coordinator.stop()
 
     asyncio.run(scenario())
@@ -200,7 +202,7 @@ def test_a_node_whose_preparation_failed_goes_on_when_its_script_is_mended(tmp_p
             async with living(here.dependencies()):
                 await wait_until(lambda: len(here.reports.sent) > 2, "the failure is reported, and nothing is tried")
                 assert {(one.outcome, one.script) for one in here.reports.sent} == {("prepare_failed", digest)}
-                assert len(here.layout.tries.read_text().splitlines()) == 1
+                assert len(here.layout.prepare_tries_file.read_text().splitlines()) == 1
                 mended = script_digest(here.script("print('mended')"))
                 await wait_until(here.workers_started, "the worker is started")
                 assert here.reports.sent[-1].outcome == "prepared"
@@ -221,7 +223,7 @@ def test_a_base_node_says_when_prepare_data_is_another_one_and_elastic_nodes_lea
             first = here.script("print('one')")
             digests = [script_digest(first)]
             here.configure(prepare_script=first)
-            async with living(here.dependencies(script=0.05)):
+            async with living(here.dependencies(script_check_seconds=0.05)):
                 await wait_until(here.workers_started, "the worker is started")
                 if tags:
                     await wait_until(lambda: any(one.script for one in here.reports.alive), "it says which there is")
@@ -247,7 +249,7 @@ def test_a_node_that_prepares_gives_signs_of_life_again_and_again(tmp_path: Path
             here.configure(
                 prepare_script=here.script(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
             )
-            async with living(here.dependencies(alive=0.05)):
+            async with living(here.dependencies(sign_of_life_seconds=0.05)):
                 await wait_until(lambda: len(here.reports.alive) > 2, "it says that it lives")
                 assert len({one.at for one in here.reports.alive}) == 1, "a repetition is no news"
                 assert here.reports.alive[0].reason == "prepare-data runs"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
-from dyntrain.node_bootstrap.host.child_log import MAX_BYTES, ChildLog, collapse
+from dyntrain.node_bootstrap.host.child_log import MAX_BYTES, ChildLog, remove_first_bytes
 from dyntrain.node_bootstrap.host.logs import JsonLines, TextLines, logging_to
 from dyntrain.node_bootstrap.host.processes import Children, Program
 from node_fakes import living, wait_until, world
@@ -62,7 +62,9 @@ def test_no_line_is_lost_while_a_child_writes_without_a_pause(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "cutter", [collapse, lambda descriptor, count: False], ids=["ext4 or XFS", "a file system that cannot cut"]
+    "cutter",
+    [remove_first_bytes, lambda descriptor, count: False],
+    ids=["ext4 or XFS", "a file system that cannot cut"],
 )
 def test_a_log_is_bounded_and_keeps_the_latest_lines(tmp_path: Path, cutter: object) -> None:
     """A full disk ends the job, and the system with it."""
@@ -178,12 +180,14 @@ while not any(pathlib.Path({logs!r}).glob("prepare-1.log.1")):
     async def scenario() -> tuple[str, list[str]]:
         with world(tmp_path) as here:
             here.configure(
-                prepare_script=here.script(script.format(logs=str(here.layout.logs), seconds=patient(20))),
+                prepare_script=here.script(script.format(logs=str(here.layout.log_folder), seconds=patient(20))),
                 prepare_attempts=1,
             )
-            async with living(here.dependencies(logs=0.05)):
+            async with living(here.dependencies(log_check_seconds=0.05)):
                 await wait_until(lambda: here.reports.sent, "the node has reported", 30.0)
-                return here.reports.sent[0].outcome, [path.name for path in here.layout.logs.glob("prepare-*.log")]
+                return here.reports.sent[0].outcome, [
+                    path.name for path in here.layout.log_folder.glob("prepare-*.log")
+                ]
 
     assert asyncio.run(scenario()) == ("prepared", ["prepare-1.log"])
 

@@ -125,7 +125,7 @@ def test_coordinator_that_does_not_end_is_stopped(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             master_program(here, "import time; time.sleep(600)")
-            async with living(here.dependencies(coordinator_exit=0.3)) as node:
+            async with living(here.dependencies(coordinator_exit_seconds=0.3)) as node:
                 await wait_until(here.workers_started, "the worker is started")
                 await coordinator.retire()
                 async with asyncio.timeout(patient(10)):

@@ -14,10 +14,25 @@ from typing import Any
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.core.marker import MarkerState
-from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, finished, is_observable, pending, plan
+from dyntrain.node_bootstrap.core.plan import (
+    DONE,
+    FAILED,
+    Step,
+    StepCondition,
+    can_be_checked,
+    finished_steps,
+    pending,
+    plan,
+)
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, RetryLater
 from dyntrain.node_bootstrap.host.processes import Children
-from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE, NO_CUDA, NO_KERNEL, builds, check_cuda
+from dyntrain.node_bootstrap.instance.mxnet_build import (
+    CUDA_PROBE_SCRIPT,
+    NO_CUDA_EXIT_CODE,
+    NO_KERNEL_EXIT_CODE,
+    check_mxnet_on_gpus,
+    mxnet_builds_in,
+)
 from dyntrain.node_bootstrap.node import CONFIGURATION, TRY_AGAIN, print_plan, run_node
 from dyntrain.node_bootstrap.steps.bootstrap import STEPS
 from hypothesis import given
@@ -25,7 +40,7 @@ from hypothesis import strategies as st
 from node_coordinator import start_coordinator
 from node_fakes import World, living, processes_of, wait_until, world
 
-NAMES = [step.name for step in STEPS]
+NAMES = [step.step_name for step in STEPS]
 SOME = st.sets(st.sampled_from(NAMES))
 ALONE = pending("it is not there")
 
@@ -33,24 +48,24 @@ ALONE = pending("it is not there")
 class Kept(Step):
     """A step that is done once it has been carried out."""
 
-    def __init__(self, name: str, only_prepared: bool, condition: Condition) -> None:
-        self.name, self.only_prepared, self.condition = name, only_prepared, condition  # type: ignore[misc]
+    def __init__(self, name: str, only_prepared: bool, condition: StepCondition) -> None:
+        self.step_name, self.skipped_after_failure, self.condition = name, only_prepared, condition  # type: ignore[misc]
 
-    async def check(self) -> Condition:
+    async def check(self) -> StepCondition:
         return self.condition
 
-    async def apply(self) -> None:
+    async def carry_out(self) -> None:
         self.condition = DONE
 
 
-def with_done(names: set[str], **others: Condition) -> dict[Step, Condition]:
+def with_done(names: set[str], **others: StepCondition) -> dict[Step, StepCondition]:
     """What is found on a node on which exactly these steps are done."""
-    steps = [Kept(step.name, step.only_prepared, ALONE) for step in STEPS]
-    return {step: others.get(step.name, DONE if step.name in names else ALONE) for step in steps}
+    steps = [Kept(step.step_name, step.skipped_after_failure, ALONE) for step in STEPS]
+    return {step: others.get(step.step_name, DONE if step.step_name in names else ALONE) for step in steps}
 
 
-def left_of(conditions: dict[Step, Condition]) -> list[str]:
-    return [planned.step.name for planned in plan(conditions)]
+def left_of(conditions: dict[Step, StepCondition]) -> list[str]:
+    return [planned.step.step_name for planned in plan(conditions)]
 
 
 @given(SOME)
@@ -58,7 +73,7 @@ def test_whatever_is_done_is_not_done_again_and_whatever_is_not_is_in_the_plan_i
     """So a life that was cut short anywhere goes on with the rest."""
     conditions = with_done(some)
     assert left_of(conditions) == [name for name in NAMES if name not in some]
-    assert {step.name for step in finished(conditions, plan(conditions))} == some
+    assert {step.step_name for step in finished_steps(conditions, plan(conditions))} == some
 
 
 @given(SOME)
@@ -73,9 +88,9 @@ def test_a_step_is_only_looked_at_where_it_can_be_seen() -> None:
     steps = {step: step(None) for step in STEPS}  # type: ignore[arg-type]
     for number, kind in enumerate(STEPS):
         earlier = {steps[other]: DONE for other in STEPS[:number]}
-        assert is_observable(steps[kind], earlier), f"{kind.name} needs what is only done after it"
-        for needed in kind.needs:
-            assert not is_observable(steps[kind], {**earlier, steps[needed]: ALONE})  # type: ignore[index]
+        assert can_be_checked(steps[kind], earlier), f"{kind.step_name} needs what is only done after it"
+        for needed in kind.needed_steps:
+            assert not can_be_checked(steps[kind], {**earlier, steps[needed]: ALONE})  # type: ignore[index]
 
 
 # ---- what the real life makes of it
@@ -96,7 +111,7 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
             here.configure(prepare_script=here.script("print('made the data')"))
             for lives in (1, 2, 3):
                 if lives == 3:
-                    here.layout.profile.unlink()
+                    here.layout.shell_profile.unlink()
                     here.script("print('made other data')")
                 async with living(here.dependencies()):
                     await wait_until(lambda lives=lives: len(here.workers_started()) == lives, "the worker is started")
@@ -176,7 +191,7 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
             fickle = itertools.cycle([False, False, True])
             changed = replace(here.dependencies(), systemctl=("true",), is_mount=lambda path: next(fickle))
             code = await run_node(changed)
-            assert "the step volume was carried out, but its result is missing" in here.logged()
+            assert "the step volume failed: it was carried out, but its result is missing" in here.logged()
             return code
 
     assert asyncio.run(scenario()) == TRY_AGAIN
@@ -188,7 +203,7 @@ def test_a_look_at_the_gpus_that_could_not_be_made_is_made_again(tmp_path: Path,
 
     async def scenario() -> None:
         probe = (sys.executable, "-c", end)
-        await check_cuda(1, probe, ("nvidia-smi",), Children(str(tmp_path), 1), tmp_path / "log")
+        await check_mxnet_on_gpus(1, probe, ("nvidia-smi",), Children(str(tmp_path), 1), tmp_path / "log")
 
     with pytest.raises(RetryLater, match="MXNet cannot use the GPUs"):
         asyncio.run(scenario())
@@ -197,7 +212,7 @@ def test_a_look_at_the_gpus_that_could_not_be_made_is_made_again(tmp_path: Path,
 @pytest.mark.parametrize(
     ("exit_code", "message"),
     [
-        (NO_CUDA, "the node has 2 GPUs, and its MXNet has no CUDA"),
+        (NO_CUDA_EXIT_CODE, "the node has 2 GPUs, and its MXNet has no CUDA"),
         (1, "MXNet cannot use the GPUs: exit code 1: no lib"),
     ],
 )
@@ -206,7 +221,7 @@ def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int
     probe = (sys.executable, "-c", f"print('no lib', flush=True); raise SystemExit({exit_code})")
     with world(tmp_path) as here:
         for address in ("0000:00:1e.0", "0000:00:1f.0"):
-            (here.layout.gpus / address).mkdir(parents=True)
+            (here.layout.gpu_folder / address).mkdir(parents=True)
         code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe)))
         logged = here.logged()
     assert code == CONFIGURATION
@@ -214,8 +229,8 @@ def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int
 
 
 def test_the_probe_tells_a_build_for_the_processor_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", CUDA_PROBE], timeout=patient(60), check=False)
-    assert done.returncode == NO_CUDA
+    done = subprocess.run([sys.executable, "-c", CUDA_PROBE_SCRIPT], timeout=patient(60), check=False)
+    assert done.returncode == NO_CUDA_EXIT_CODE
 
 
 # As MXNet does on a chip for which it has no code: all goes well until somebody waits.
@@ -237,15 +252,15 @@ class Array:
                              "(209 vs. 0) : Name: mxnet_generic_kernel ErrStr:{error}\\n")
 nd = types.SimpleNamespace(ones=lambda shape, ctx: Array(ctx))
 """
-NO_IMAGE = "no kernel image is available for execution on the device"
+NO_KERNEL_IMAGE_ERROR = "no kernel image is available for execution on the device"
 
 
-def fake_mxnet(folder: Path, bad: int, error: str = NO_IMAGE) -> tuple[str, ...]:
+def fake_mxnet(folder: Path, bad: int, error: str = NO_KERNEL_IMAGE_ERROR) -> tuple[str, ...]:
     """A probe that finds this MXNet in place of the installed one."""
     folder.mkdir(exist_ok=True)
     (folder / "mxnet.py").write_text(FAKE_MXNET.format(bad=bad, error=error))
     aliases = "import sys, types; sys.modules['dyntrain.training.numpy_aliases'] = types.ModuleType('aliases'); "
-    return (sys.executable, "-c", f"{aliases}sys.path.insert(0, {str(folder)!r})\n{CUDA_PROBE}")
+    return (sys.executable, "-c", f"{aliases}sys.path.insert(0, {str(folder)!r})\n{CUDA_PROBE_SCRIPT}")
 
 
 def test_the_probe_waits_for_a_kernel_on_each_gpu(tmp_path: Path) -> None:
@@ -259,7 +274,7 @@ def test_the_probe_waits_for_a_kernel_on_each_gpu(tmp_path: Path) -> None:
         )
     )
     assert (fine.returncode, fine.stdout.split("\n")[:2]) == (0, ["waited on 0", "waited on 1"])
-    assert (bad.returncode, bad.stdout.splitlines()[-1]) == (NO_KERNEL, f"GPU 1: {NO_IMAGE}")
+    assert (bad.returncode, bad.stdout.splitlines()[-1]) == (NO_KERNEL_EXIT_CODE, f"GPU 1: {NO_KERNEL_IMAGE_ERROR}")
     assert full.returncode == TRY_AGAIN, "a worker that is ending still holds it"
 
 
@@ -268,26 +283,26 @@ def test_a_chip_that_mxnet_has_no_code_for_needs_a_person_who_is_told_what_to_ta
     smi.write_text('#!/bin/sh\ncase "$*" in *name,compute_cap*noheader*) echo "NVIDIA H100 80GB HBM3, 9.0"; esac\n')
     smi.chmod(0o755)
     with world(tmp_path) as here:
-        (here.layout.gpus / "0000:00:1e.0").mkdir(parents=True)
+        (here.layout.gpu_folder / "0000:00:1e.0").mkdir(parents=True)
         probe = fake_mxnet(tmp_path / "fake", bad=0)
         code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe, nvidia_smi=(str(smi),))))
         logged = here.logged()
     assert code == CONFIGURATION
-    assert "mxnet-cu112 has no code for NVIDIA H100 80GB HBM3, 9.0: it has 5.0, 6.0, 7.0, 8.0, 8.6; " in logged
+    assert "mxnet-cu112 has no code for NVIDIA H100 80GB HBM3, 9.0, only for 5.0, 6.0, 7.0, 8.0, 8.6; " in logged
     assert "use instances of g4dn, g5, g6" in logged
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (NO_IMAGE, "no code for this GPU: it has 5.0"),
+        (NO_KERNEL_IMAGE_ERROR, "no code for this GPU, only for 5.0"),
         ("unspecified launch failure", "this GPU: GPU 0: unspecified launch"),
     ],
 )
 def test_without_nvidia_smi_the_same_is_said_of_a_gpu_without_a_name(tmp_path: Path, error: str, message: str) -> None:
     async def scenario() -> None:
         probe = fake_mxnet(tmp_path / "fake", bad=0, error=error)
-        await check_cuda(1, probe, (str(tmp_path / "none"),), Children(str(tmp_path), 1), tmp_path / "log")
+        await check_mxnet_on_gpus(1, probe, (str(tmp_path / "none"),), Children(str(tmp_path), 1), tmp_path / "log")
 
     with pytest.raises(InvalidConfiguration, match=message) as caught:
         asyncio.run(scenario())
@@ -296,8 +311,8 @@ def test_without_nvidia_smi_the_same_is_said_of_a_gpu_without_a_name(tmp_path: P
 
 def test_two_builds_of_mxnet_are_told_from_packages_that_only_sound_like_one() -> None:
     """Each overwrites files of the other: what is imported then is neither."""
-    assert builds(["mxnet", "numpy", "mxnet-cu112", "mxnet-model-server"]) == ["mxnet", "mxnet-cu112"]
-    assert builds(["MXNet", "keras-mxnet"]) == ["mxnet"]
+    assert mxnet_builds_in(["mxnet", "numpy", "mxnet-cu112", "mxnet-model-server"]) == ["mxnet", "mxnet-cu112"]
+    assert mxnet_builds_in(["MXNet", "keras-mxnet"]) == ["mxnet"]
 
 
 def test_a_user_who_is_not_there_needs_a_person(tmp_path: Path) -> None:

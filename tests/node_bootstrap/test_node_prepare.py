@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge
+from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge_marker
 from dyntrain.node_bootstrap.host.layout import Layout
-from dyntrain.node_bootstrap.host.processes import Children, explain
+from dyntrain.node_bootstrap.host.processes import Children, explain_exit
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.steps.prepare import Preparation, marker_path, read_marker, script_digest
 from dyntrain.node_bootstrap.steps.run import PrepareResult
@@ -29,7 +29,7 @@ IDENTITY = Identity(INSTANCE, IP, "eu-west-1", "demo", base=False, master=False,
 
 def prepare(directory: Path, script: str | None, attempt: int = 1, **settings: object) -> PrepareResult:
     layout = Layout(directory / "root")
-    layout.state.mkdir(parents=True, exist_ok=True)
+    layout.state_folder.mkdir(parents=True, exist_ok=True)
     mount = directory / "shared"
     mount.mkdir(exist_ok=True)
     config = NodeConfig.model_validate(
@@ -37,7 +37,7 @@ def prepare(directory: Path, script: str | None, attempt: int = 1, **settings: o
     )
 
     async def scenario() -> PrepareResult:
-        children = Children(str(layout.state), attempt)
+        children = Children(str(layout.state_folder), attempt)
         try:
             outcome = await Preparation(config, IDENTITY, attempt, layout, children, {"GREETING": "hello"}, QUICK).run()
             assert processes_of(directory) == []  # already before the node itself stops
@@ -65,7 +65,7 @@ def test_n1_fails_twice_then_succeeds(tmp_path: Path) -> None:
         tmp_path, script(tmp_path, f"import sys; f = open({str(count)!r}, 'a+'); f.write('x'); sys.exit(f.tell() < 3)")
     )
     assert outcome == PrepareResult(True, 3, "prepared at try 3")
-    tries = [json.loads(line) for line in Layout(tmp_path / "root").tries.read_text().splitlines()]
+    tries = [json.loads(line) for line in Layout(tmp_path / "root").prepare_tries_file.read_text().splitlines()]
     assert [(entry["attempt"], entry["number"], entry["exit_code"]) for entry in tries] == [
         (1, 1, 1),
         (1, 2, 1),
@@ -200,7 +200,7 @@ def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
     ],
 )
 def test_marker_counts_only_for_its_instance_and_script(text: str | None, verdict: MarkerState) -> None:
-    assert judge(None if text is None else MarkerFile(text, None), "i-a", "s") is verdict
+    assert judge_marker(None if text is None else MarkerFile(text, None), "i-a", "s") is verdict
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_an_empty_marker_is_a_persons_word_about_this_launch_alone(
     made_at: float | None, launched_at: float | None, verdict: MarkerState
 ) -> None:
     """Other launchers left empty markers, and addresses are used again."""
-    assert judge(MarkerFile("", made_at), "i-a", "s", launched_at) is verdict
+    assert judge_marker(MarkerFile("", made_at), "i-a", "s", launched_at) is verdict
 
 
 def test_nothing_to_prepare_is_prepared_at_once(tmp_path: Path) -> None:
@@ -260,9 +260,9 @@ def test_reason_is_bounded_and_ends_with_the_last_words(tmp_path: Path) -> None:
 
 
 def test_explain_names_signals() -> None:
-    assert explain(-9, 1.0) == "killed by SIGKILL"
-    assert explain(-63, 1.0) in ("killed by signal 63", "killed by SIGRTMAX-1")
-    assert explain(0, 1.0) == ""
+    assert explain_exit(-9, 1.0) == "killed by SIGKILL"
+    assert explain_exit(-63, 1.0) in ("killed by signal 63", "killed by SIGRTMAX-1")
+    assert explain_exit(0, 1.0) == ""
 
 
 def test_script_with_another_digest_is_not_run(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_script_runs_as_the_user_that_is_named(tmp_path: Path) -> None:
     finally:
         if os.getuid() == 0:
             os.setgroups(groups)
-    output = "".join(path.read_text() for path in Layout(tmp_path / "root").logs.glob("prepare-*.log"))
+    output = "".join(path.read_text() for path in Layout(tmp_path / "root").log_folder.glob("prepare-*.log"))
     assert output.startswith(f"uid={pwd.getpwnam(name).pw_uid}({name}) gid={pwd.getpwnam(name).pw_gid}(")
     assert "4242" not in output
 
@@ -293,7 +293,7 @@ def test_script_runs_as_the_user_that_is_named(tmp_path: Path) -> None:
 def test_logs_of_long_ago_are_dropped(tmp_path: Path) -> None:
     """Each start of a node makes one."""
     path = script(tmp_path, "raise SystemExit(1)")
-    logs = Layout(tmp_path / "root").logs
+    logs = Layout(tmp_path / "root").log_folder
     for attempt in (1, 2, 6, 7):
         assert not prepare(tmp_path, path, attempt, prepare_attempts=1).prepared
     assert sorted(path.name for path in logs.glob("prepare-*")) == ["prepare-6.log", "prepare-7.log"]

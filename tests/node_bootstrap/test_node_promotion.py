@@ -65,7 +65,9 @@ def test_t22_a_promoted_node_stands_by_for_the_coordinator(tmp_path: Path) -> No
     async def scenario() -> None:
         calls = tmp_path / "terms"
         program = f"import sys, time; open({str(calls)!r}, 'a').write(sys.argv[-1] + chr(10)); time.sleep(600)"
-        async with training_node(tmp_path, blank=BLANK, program=(sys.executable, "-c", program), succession=0.05) as (
+        async with training_node(
+            tmp_path, blank=BLANK, program=(sys.executable, "-c", program), nomination_check_seconds=0.05
+        ) as (
             here,
             coordinator,
             _,

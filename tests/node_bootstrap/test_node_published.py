@@ -99,7 +99,7 @@ def test_nodes_that_no_coordinator_has_counted_take_turns_by_the_target() -> Non
 
 def test_a_node_of_a_small_cluster_finds_the_next_coordinator_as_soon_as_it_looks() -> None:
     lost = simulate(3, base=1)
-    assert max(lost.connections) <= lost.lasting + Timing().endpoint.limit * 1.2 + 3 / 8
+    assert max(lost.connections) <= lost.lasting + Timing().connection_backoff.limit * 1.2 + 3 / 8
 
 
 def test_all_questions_of_a_node_at_one_time_are_one_request() -> None:

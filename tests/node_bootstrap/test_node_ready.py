@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dyntrain.node_bootstrap.__main__ import READY_SECONDS
+from dyntrain.node_bootstrap.__main__ import SIGNAL_READY_SECONDS
 from dyntrain.node_bootstrap.reports.ready import signal_ready
 from node_fakes import BASE_TAGS, INSTANCE, MASTER_TAGS, World, serving, world
 
@@ -77,7 +77,7 @@ def test_a_signal_that_is_refused_for_good_is_not_repeated_for_an_hour(
 def test_the_signal_is_tried_for_as_long_as_the_stack_waits() -> None:
     """Shorter, and a stack fails whose master was ready late; longer, and it speaks to nobody."""
     template = (files("dyntrain.node_bootstrap") / "cluster.template.yaml").read_text()
-    assert re.findall(r'Handle: !Ref ReadyHandle, .*Timeout: "(\d+)"', template) == [f"{READY_SECONDS:.0f}"]
+    assert re.findall(r'Handle: !Ref ReadyHandle, .*Timeout: "(\d+)"', template) == [f"{SIGNAL_READY_SECONDS:.0f}"]
 
 
 def test_other_nodes_leave_the_signal_to_the_master(tmp_path: Path) -> None:

@@ -9,9 +9,16 @@ import pytest
 from dyntrain.controller.contract.notices import Rebalance
 from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
-from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
-from dyntrain.node_bootstrap.instance.notices import LIFECYCLE, REBALANCE, SPOT, Notice, is_news, parse_notice
-from dyntrain.node_bootstrap.reports.report import Reporter, latest
+from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, decide_after_crash
+from dyntrain.node_bootstrap.instance.notices import (
+    LIFECYCLE_PATH,
+    REBALANCE_PATH,
+    SPOT_PATH,
+    Notice,
+    is_new_notice,
+    parse_notice,
+)
+from dyntrain.node_bootstrap.reports.report import Reporter, report_that_counts
 from dyntrain.training.protocol.clocks import spread
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,19 +64,19 @@ def test_listed_is_no_answer_to_a_failure() -> None:
 def test_interrupted_node_does_not_become_prepared_again() -> None:
     """It would be taken in minutes before it is taken away."""
     gone = report("interrupted", 2.0, deadline=100.0)
-    assert latest(gone, report("prepared", 3.0)) is gone
-    assert latest(gone, report("interrupted", 3.0, deadline=200.0)) is gone
+    assert report_that_counts(gone, report("prepared", 3.0)) is gone
+    assert report_that_counts(gone, report("interrupted", 3.0, deadline=200.0)) is gone
     earlier = report("interrupted", 3.0, deadline=50.0)
-    assert latest(gone, earlier) is earlier
-    assert latest(report(), gone) is gone
+    assert report_that_counts(gone, earlier) is earlier
+    assert report_that_counts(report(), gone) is gone
 
 
 def test_a_notice_after_a_recommendation_is_told_though_its_deadline_is_later() -> None:
     """The policy may let the node stay for an hour on the recommendation; the notice leaves it two minutes."""
     advice = report("interrupted", 2.0, deadline=122.0, reason="rebalance")
     taken = report("interrupted", 600.0, deadline=720.0, reason="spot-terminate")
-    assert latest(advice, taken) is taken
-    assert latest(taken, advice) is taken
+    assert report_that_counts(advice, taken) is taken
+    assert report_that_counts(taken, advice) is taken
 
 
 @given(st.floats(0.01, 10), st.floats(10, 1000), st.integers(0, 10**9))
@@ -87,21 +94,26 @@ TIMING = Timing()
 
 
 def test_n8_coordinator_decides_while_it_is_connected() -> None:
-    assert after_crash(10.0, 10.0, 0.0, True, (), TIMING).reason is RestartReason.ORDER_AWAITED
-    late = after_crash(10.0 + TIMING.order, 10.0, 0.0, True, (), TIMING)
+    assert decide_after_crash(10.0, 10.0, 0.0, True, (), TIMING).reason is RestartReason.ORDER_AWAITED
+    late = decide_after_crash(10.0 + TIMING.restart_order_seconds, 10.0, 0.0, True, (), TIMING)
     assert (late.action, late.reason) == (RestartAction.GIVE_UP, RestartReason.NO_ORDER)
-    cools = after_crash(10.0 + TIMING.order, 10.0, 250.0, True, (), TIMING)
-    assert (cools.action, cools.due) == (RestartAction.WAIT, 250.0 + TIMING.order), (
+    cools = decide_after_crash(10.0 + TIMING.restart_order_seconds, 10.0, 250.0, True, (), TIMING)
+    assert (cools.action, cools.due_at) == (RestartAction.WAIT, 250.0 + TIMING.restart_order_seconds), (
         "no order is lost that the coordinator does not mean to give yet"
     )
 
 
 def test_n8_pauses_grow_up_to_the_budget() -> None:
-    pauses = [after_crash(100.0, 100.0, 0.0, False, tuple(range(count)), TIMING).due - 100.0 for count in range(5)]
+    pauses = [
+        decide_after_crash(100.0, 100.0, 0.0, False, tuple(range(count)), TIMING).due_at - 100.0 for count in range(5)
+    ]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
-    assert after_crash(100.0, 100.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is RestartReason.BUDGET_SPENT
     assert (
-        after_crash(1000.0, 999.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).action is RestartAction.START
+        decide_after_crash(100.0, 100.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason
+        is RestartReason.BUDGET_SPENT
+    )
+    assert (
+        decide_after_crash(1000.0, 999.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).action is RestartAction.START
     )  # long ago
 
 
@@ -113,24 +125,28 @@ def test_n8_every_wait_has_an_end_in_the_future(
     now: float, crashed_at: float, cools: float, connected: bool, own: tuple[float, ...]
 ) -> None:
     """A wait that is due already would spin, one without an end would hang the node."""
-    decision = after_crash(now, crashed_at, cools, connected, own, TIMING)
+    decision = decide_after_crash(now, crashed_at, cools, connected, own, TIMING)
     if decision.action is RestartAction.WAIT:
-        assert now < decision.due <= max(crashed_at, cools) + max(TIMING.order, TIMING.own_restart.limit)
+        assert (
+            now
+            < decision.due_at
+            <= max(crashed_at, cools) + max(TIMING.restart_order_seconds, TIMING.own_restart_backoff.limit)
+        )
     else:
-        assert decision.due <= now
+        assert decision.due_at <= now
 
 
 @pytest.mark.parametrize(
     ("path", "text", "notice"),
     [
-        (SPOT, '{"action": "terminate", "time": "2030-01-01T00:00:00Z"}', Notice("spot-terminate", 1893456000.0)),
-        (SPOT, '{"action": "stop", "time": "2030-01-01T00:00:00Z"}', Notice("spot-stop", 1893456000.0)),
-        (REBALANCE, '{"noticeTime": "2030-01-01T00:00:00Z"}', Notice("rebalance", 1893456120.0)),
-        (LIFECYCLE, "InService", None),
-        (LIFECYCLE, "Terminated", Notice("autoscaling-terminated", 1120.0)),
-        (SPOT, "<html>", None),
-        (SPOT, "[]", None),
-        (SPOT, '{"action": "terminate", "time": "soon"}', None),
+        (SPOT_PATH, '{"action": "terminate", "time": "2030-01-01T00:00:00Z"}', Notice("spot-terminate", 1893456000.0)),
+        (SPOT_PATH, '{"action": "stop", "time": "2030-01-01T00:00:00Z"}', Notice("spot-stop", 1893456000.0)),
+        (REBALANCE_PATH, '{"noticeTime": "2030-01-01T00:00:00Z"}', Notice("rebalance", 1893456120.0)),
+        (LIFECYCLE_PATH, "InService", None),
+        (LIFECYCLE_PATH, "Terminated", Notice("autoscaling-terminated", 1120.0)),
+        (SPOT_PATH, "<html>", None),
+        (SPOT_PATH, "[]", None),
+        (SPOT_PATH, '{"action": "terminate", "time": "soon"}', None),
     ],
 )
 def test_n7_notices_are_understood(path: str, text: str, notice: Notice | None) -> None:
@@ -156,8 +172,8 @@ def test_n7_advice_is_taken_as_the_policy_has_it_and_orders_as_they_are(
 
 def test_n7_repeated_notice_is_no_news() -> None:
     """The service shows a notice for two minutes: it is told once, and again only when it got worse."""
-    known = {SPOT: Notice("spot-terminate", 100.0)}
-    assert not is_news(known, SPOT, Notice("spot-terminate", 100.0))
-    assert not is_news(known, SPOT, Notice("spot-terminate", 130.0))
-    assert is_news(known, SPOT, Notice("spot-terminate", 90.0))
-    assert is_news(known, REBALANCE, Notice("rebalance", 130.0))
+    known = {SPOT_PATH: Notice("spot-terminate", 100.0)}
+    assert not is_new_notice(known, SPOT_PATH, Notice("spot-terminate", 100.0))
+    assert not is_new_notice(known, SPOT_PATH, Notice("spot-terminate", 130.0))
+    assert is_new_notice(known, SPOT_PATH, Notice("spot-terminate", 90.0))
+    assert is_new_notice(known, REBALANCE_PATH, Notice("rebalance", 130.0))

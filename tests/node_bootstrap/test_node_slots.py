@@ -38,7 +38,7 @@ def test_each_worker_of_a_node_has_a_line_a_control_file_and_a_log_and_all_end_w
                 controls = sorted(here.layout.control_file.parent.glob("control*.json"))
                 files = [ControlFile.model_validate_json(path.read_text()) for path in controls]
                 assert sorted((file.slot, file.slots) for file in files) == [(0, 3), (1, 3), (2, 3)]
-                assert {path.name for path in here.layout.logs.glob("worker*.log")} == {
+                assert {path.name for path in here.layout.log_folder.glob("worker*.log")} == {
                     "worker.log",
                     "worker-1.log",
                     "worker-2.log",

@@ -18,7 +18,7 @@ from dyntrain.training.protocol.node_messages import WorkerStarted
 from dyntrain.training.protocol.wire import FromNode
 from node_fakes import alive, processes_of, wait_until
 
-TIMING = Timing(spare=0.0, blank=Backoff(0.01, 0.1))
+TIMING = Timing(spare_delay_seconds=0.0, blank_backoff=Backoff(0.01, 0.1))
 SCRIPT = """
 import os, sys, time
 sys.path.insert(0, {root!r})
@@ -64,13 +64,13 @@ def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bo
             await wait_until(lambda: len(bed.worker.spares.pids) == 1, "the spares")
             spare = bed.worker.spares.pids[0]
             if wait:
-                await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+                await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             os.kill(first, signal.SIGKILL)
             await wait_until(lambda: bed.worker.state is WorkerState.CRASHED, "the spares")
             await bed.worker.restart(first, "killed")
             taken = bed.worker.pid
             await wait_until(lambda: bed.took_over(taken), "the spares")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             started = [(message.pid, message.spare) for message in bed.messages if isinstance(message, WorkerStarted)]
             return first, spare, taken, bed.worker.spares.pids[0] != taken, started
         finally:
@@ -87,7 +87,7 @@ def test_no_spare_outlives_the_worker_and_without_the_option_there_is_none(tmp_p
         bed = Bed(tmp_path, spares=count)
         try:
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == count, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == count, "the spares")
             before = bed.worker.spares.pids
             await bed.worker.stop(0.0)
             return before, [pid for pid in before if alive(pid)]
@@ -105,12 +105,12 @@ def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
         bed = Bed(tmp_path, spares=1)
         try:
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             dead, first = bed.worker.spares.pids[0], bed.worker.pid
             assert first is not None
             os.kill(dead, signal.SIGKILL)
             await wait_until(
-                lambda: bed.worker.spares.pids not in ([], [dead]) and bed.worker.spares.ready == 1, "the spares"
+                lambda: bed.worker.spares.pids not in ([], [dead]) and bed.worker.spares.ready_count == 1, "the spares"
             )
             await bed.worker.restart(first, "by order")
             await wait_until(lambda: bed.took_over(bed.worker.pid), "the spares")
@@ -134,10 +134,10 @@ def test_a_spare_that_hangs_in_its_imports_is_started_again(tmp_path: Path) -> N
     """Without a bound there would be no spare any more, and nobody would notice before the next loss."""
 
     async def run() -> bool:
-        bed = Bed(tmp_path, spares=1, script=HANGS_ONCE + SCRIPT, timing=replace(TIMING, spare_start=5.0))
+        bed = Bed(tmp_path, spares=1, script=HANGS_ONCE + SCRIPT, timing=replace(TIMING, spare_start_seconds=5.0))
         try:
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "a spare that does not hang")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "a spare that does not hang")
             return alive(int((tmp_path / "hung").read_text()))
         finally:
             await bed.close()
@@ -180,7 +180,7 @@ def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_g
             first = bed.worker.pid
             assert first is not None
             await wait_until(lambda: f"up {first} False" in bed.log.read_text(), "the worker")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             os.kill(first, signal.SIGKILL)
             await wait_until(lambda: bed.worker.state is WorkerState.CRASHED, "the spares")
             await bed.worker.restart(first, "killed")
@@ -201,7 +201,7 @@ def test_a_spare_of_an_earlier_job_is_not_taken_for_the_next(tmp_path: Path) -> 
         bed = Bed(tmp_path, spares=1)
         try:
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             old = bed.worker.spares.pids
             await bed.worker.on_welcome("job-2")
             return old, bed.worker.pid
@@ -220,12 +220,12 @@ def test_no_spare_outlives_a_suspended_worker_and_the_next_welcome_makes_new_one
         bed = Bed(tmp_path, spares=1)
         try:
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             before = [*bed.worker.spares.pids, bed.worker.pid or 0]
             await bed.worker.suspend(0.0)
             left = [pid for pid in before if alive(pid)] + bed.worker.spares.pids
             await bed.worker.on_welcome("job-1")
-            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            await wait_until(lambda: bed.worker.spares.ready_count == 1, "the spares")
             return left, before
         finally:
             await bed.close()

@@ -19,7 +19,7 @@ from dyntrain.node_bootstrap.supervision import spares
 from dyntrain.node_bootstrap.supervision.spares import Spares
 from node_clock import lived, seconds
 
-TIMING = Timing(spare=2.0, blank=Backoff(5.0, 40.0), spare_start=100.0)
+TIMING = Timing(spare_delay_seconds=2.0, blank_backoff=Backoff(5.0, 40.0), spare_start_seconds=100.0)
 NOBODY = 1 << 23  # no process has such a number
 
 
@@ -113,13 +113,13 @@ def on(count: int, scenario: Callable[[Node], Awaitable[None]]) -> None:
 def test_one_at_a_time_with_a_pause_up_to_their_number() -> None:
     async def scenario(node: Node) -> None:
         await asyncio.sleep(50.0)
-        assert (node.at, node.spares.ready, len(node.spares.pids)) == ([2.0], 0, 1)
+        assert (node.at, node.spares.ready_count, len(node.spares.pids)) == ([2.0], 0, 1)
         await node.ready(0)
         await asyncio.sleep(5.0)
         assert [round(at) for at in node.at] == [2, 52]
         await node.ready(1)
         await asyncio.sleep(50.0)
-        assert (len(node.at), node.spares.ready) == (2, 2)
+        assert (len(node.at), node.spares.ready_count) == (2, 2)
         assert {child.nice for child in node.children} == {spares.SPARE_NICENESS}
         assert all(line.handed for line in node.lines), "the end of a process is the end of its line"
 

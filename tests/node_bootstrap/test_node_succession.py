@@ -54,7 +54,7 @@ def base(here: World, program: str = RECORDING) -> Path:
     script.write_text(program.format(calls=str(calls)))
     here.coordinator = (sys.executable, str(script))
     here.blank = (sys.executable, "-c", "import time; time.sleep(600)")
-    here.timing = replace(here.timing, succession=0.05)
+    here.timing = replace(here.timing, nomination_check_seconds=0.05)
     return calls
 
 
@@ -165,7 +165,7 @@ def test_t21_a_retired_node_takes_nothing_over(tmp_path: Path) -> None:
             calls = base(here)
             coordinator = await coordinated(here)
             nominate(here, OTHER, 5)
-            async with living(here.dependencies(finish=1.0)) as node:
+            async with living(here.dependencies(finish_seconds=1.0)) as node:
                 await wait_until(here.workers_started, "the node is welcomed")
                 nominate(here, INSTANCE, 6)
                 await coordinator.retire()

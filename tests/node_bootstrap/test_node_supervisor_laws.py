@@ -68,7 +68,7 @@ def test_what_a_person_launched_is_run_and_no_running_script_is_cut_short_for_it
 def test_where_nothing_is_launched_any_more_a_script_may_end_by_itself_first() -> None:
     async def scenario() -> None:
         bed = Bed(launches=True)
-        finish = ("worker.finish", TIMING.finish)
+        finish = ("worker.finish", TIMING.finish_seconds)
         assert await bed.on_welcome() == [FILE, finish, ("worker.runs", None), FOLLOW, WELCOMED]
         assert await bed.on_message(Launched(launch=LAUNCH)) == [("worker.runs", "program of one"), WELCOMED]
         assert await Bed().on_message(Launched(launch=LAUNCH)) == [], "the cluster has its own command"
@@ -81,7 +81,7 @@ def test_a_launchs_end_is_not_the_nodes() -> None:
         bed = Bed("base", launches=True)
         await bed.on_welcome(launch=LAUNCH)
         assert await bed.on_message(Retire(reason="job finished")) == [
-            ("worker.finish", TIMING.finish),
+            ("worker.finish", TIMING.finish_seconds),
             ("worker.runs", None),
             ("worker.on_welcome", "job-1"),
             ("group.forget",),
@@ -171,9 +171,13 @@ def test_a_retired_node_lets_its_script_end_first_and_the_master_waits_for_the_r
         bed.leads = leads
         began = seconds()
         await bed.supervisor.retire("job finished")
-        bound = TIMING.coordinator_exit + (SCRIPTS_SECONDS + END_SECONDS if results else 0.0)
+        bound = TIMING.coordinator_exit_seconds + (SCRIPTS_SECONDS + END_SECONDS if results else 0.0)
         assert seconds() - began == pytest.approx(bound if leads else 0.0)
-        steps = [("keeper.retire",), ("worker.finish", TIMING.finish), ("worker.stop", TIMING.grace)]
+        steps = [
+            ("keeper.retire",),
+            ("worker.finish", TIMING.finish_seconds),
+            ("worker.stop", TIMING.retire_grace_seconds),
+        ]
         assert bed.calls == [*steps, ("group.stop_all",), *[("leave",)] * (results and leads)]
         bed.finished.set()
         began = seconds()
@@ -186,7 +190,7 @@ def test_a_retired_node_lets_its_script_end_first_and_the_master_waits_for_the_r
 def test_the_coordinators_end_is_the_jobs_also_when_its_word_was_lost() -> None:
     async def scenario() -> None:
         bed = Bed("base")
-        over = asyncio.create_task(bed.supervisor._job_over(bed.base))
+        over = asyncio.create_task(bed.supervisor._retire_after_coordinator(bed.base))
         await asyncio.sleep(1.0)
         assert not bed.retired
         bed.finished.set()
@@ -194,7 +198,7 @@ def test_the_coordinators_end_is_the_jobs_also_when_its_word_was_lost() -> None:
         await over
         bed = Bed("base")
         bed.base.coordinator = None
-        await bed.supervisor._job_over(bed.base)
+        await bed.supervisor._retire_after_coordinator(bed.base)
         assert not bed.retired, "it runs elsewhere"
 
     live(scenario())

@@ -51,7 +51,7 @@ def test_unit_leaves_the_node_time_to_stop_in_order_and_kills_the_rest() -> None
     clean-up.
     """
     assert service()["KillMode"] == "mixed"
-    assert int(service()["TimeoutStopSec"]) > Timing().stop_grace + 4 * KILL_SECONDS
+    assert int(service()["TimeoutStopSec"]) > Timing().node_stop_grace_seconds + 4 * KILL_SECONDS
 
 
 def test_the_user_of_the_unit_is_the_one_that_user_data_makes() -> None:
@@ -64,7 +64,7 @@ def test_the_user_of_the_unit_is_the_one_that_user_data_makes() -> None:
 def test_nothing_but_the_program_speaks_to_systemd_and_often_enough() -> None:
     """A training script that could say that all is well would keep a hung program from being started again."""
     assert (service()["Type"], service()["NotifyAccess"]) == ("notify", "main")
-    assert Timing().beat * 3 < int(service()["WatchdogSec"])
+    assert Timing().watchdog_beat_seconds * 3 < int(service()["WatchdogSec"])
 
 
 def test_the_unit_keeps_what_gpus_and_training_scripts_need() -> None:

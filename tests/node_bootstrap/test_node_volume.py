@@ -38,12 +38,12 @@ if sys.argv[2] == "start":
 def ready(directory: Path, volume: str | None = EFS, systemctl: str = SYSTEMCTL) -> list[str]:
     """What systemd was asked until the volume was ready."""
     layout, mount = Layout(directory / "root"), directory / "data"
-    layout.state.mkdir(parents=True, exist_ok=True)
+    layout.state_folder.mkdir(parents=True, exist_ok=True)
     program = directory / "systemctl.py"
     program.write_text(systemctl)
 
     async def scenario() -> None:
-        children = Children(str(layout.state), 1)
+        children = Children(str(layout.state_folder), 1)
         command = [sys.executable, str(program), str(directory)]
         await Volume(
             volume, str(mount), layout, children, command, lambda path: (directory / "mounted").exists()
@@ -138,7 +138,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
 
     async def scenario() -> None:
         with world(tmp_path) as here:
-            agent = here.layout.agent
+            agent = here.layout.cloudwatch_agent
             agent.parent.mkdir(parents=True)
             agent.write_text(AGENT.format(python=sys.executable, calls=calls))
             agent.chmod(0o755)
@@ -147,7 +147,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
                 await wait_until(lambda: "does not follow this node's logs" in here.logged(), "the first try fails")
                 here.publish(coordinator.endpoint)
                 await wait_until(lambda: len(calls_of_agent()) == 2, "the agent is told of the job")
-                await wait_until(here.layout.agent_config.exists, "and has taken it")
+                await wait_until(here.layout.cloudwatch_agent_config.exists, "and has taken it")
                 await coordinator.present.close()  # type: ignore[union-attr]
                 await wait_until(lambda: len(coordinator.hellos) == 2, "the node reconnects to the same job")
                 await coordinator.stop()
@@ -163,7 +163,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
             assert {entry["log_group_name"] for entry in entries} == {"/dyntrain/demo"}
             assert "demo/job-1/i-0123456789abcdef0/worker" in {entry["log_stream_name"] for entry in entries}
             assert {entry["file_path"] for entry in entries} > {
-                str(here.layout.logs / name) for name in ("node.log", "worker.log", "pslite.log")
+                str(here.layout.log_folder / name) for name in ("node.log", "worker.log", "pslite.log")
             }
 
     asyncio.run(scenario())

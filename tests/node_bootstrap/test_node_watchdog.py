@@ -13,14 +13,14 @@ from dyntrain.controller.local.pace import patient
 
 PROGRAM = """
 import json, os, sys
-from dyntrain.node_bootstrap.host.watchdog import beat_of, take_notifier
+from dyntrain.node_bootstrap.host.watchdog import make_beat, take_notifier
 from dyntrain.training.host.reaper import run_below
 
 notify, above = take_notifier(os.environ), os.getpid()
 
 def program():
     print(json.dumps([name for name in os.environ if "NOTIFY" in name or "WATCHDOG" in name]), flush=True)
-    beat = beat_of(above)
+    beat = make_beat(above)
     for line in sys.stdin:
         beat()
     return 7

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 BUDGET = 2
-AT_ONCE = Timing(own_restart=Backoff(0.0, 0.0), restart_budget=BUDGET)  # else it waits for orders for minutes
+AT_ONCE = Timing(own_restart_backoff=Backoff(0.0, 0.0), max_own_restarts=BUDGET)  # else it waits for orders for minutes
 
 
 @dataclass(eq=False)
@@ -231,7 +231,7 @@ def test_an_order_that_never_comes_is_waited_for_from_when_the_coordinator_heard
 
     async def live(order: float) -> Node:
         node = Node()
-        node.worker._timing = replace(AT_ONCE, order=order)
+        node.worker._timing = replace(AT_ONCE, restart_order_seconds=order)
         task = asyncio.create_task(node.worker.run())
         for event in (WELCOME, CRASH):
             await node.do(*event)
