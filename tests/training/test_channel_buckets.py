@@ -68,9 +68,9 @@ def test_what_is_no_bucket_is_refused_whole(source: str) -> None:
 
 
 def test_what_is_missing_is_told_by_name(s3: Any) -> None:
-    with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: there is no such bucket"):
+    with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: this bucket does not exist"):
         open_channel("s3://nowhere-to-be-found/x/")
-    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this object does not exist"):
+    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this S3 object does not exist"):
         open_channel("s3://data/gone.manifest,manifest")
 
 

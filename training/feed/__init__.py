@@ -1,4 +1,4 @@
-"""Data in S3 for any program: each channel is a FIFO per epoch, `<root>/<channel>_<epoch>`, or a folder.
+"""Data in S3 for any program: each channel is a folder, or a FIFO per epoch, `<root>/<channel>_<epoch>`.
 
 `run` is the parent of the program that reads, and holds the FIFOs. Feeder processes, one for each FIFO that is being
 read, fetch ranges of objects, split them into records and send these to `run`, which writes them into the FIFO. A

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dyntrain.training.feed.listing import head, in_parallel, listed
+from dyntrain.training.feed.listing import in_parallel, listed, look_up_object
 from dyntrain.training.feed.places import ChannelError, S3Object, checked_name
 
 DATA, INDEX = ".rec", ".idx"
@@ -55,7 +55,7 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
 
 def _index_of(s3: Any, data: S3Object, known: Mapping[tuple[str, str], S3Object]) -> S3Object:
     key = data.key.removesuffix(DATA) + INDEX
-    index = known.get((data.bucket, key)) or head(s3, data.bucket, key)
+    index = known.get((data.bucket, key)) or look_up_object(s3, data.bucket, key)
     if index is None:
         raise ChannelError(f"{data} has no index {key}: create one with `dyntrain index FILE{DATA}`, and upload it")
     return index

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.training.feed.channels import PIPE, Channel, channels_of
-from dyntrain.training.feed.dealing import many_channels
+from dyntrain.training.feed.dealing import too_many_channels_warning
 from dyntrain.training.feed.places import MANIFEST, ChannelError, parsed
 from dyntrain.training.worker.channel.objects import variable
 
@@ -16,7 +16,7 @@ def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
     """Check the channels and return warnings. Raises GiveUp for channels that cannot work."""
     channels = _channels(words)
     if not elastic:
-        warning = many_channels(sum(channel.mode == PIPE for channel in channels))
+        warning = too_many_channels_warning(sum(channel.mode == PIPE for channel in channels))
         return [warning] if warning else []
     for channel in channels:
         if channel != Channel(channel.name, channel.source):
