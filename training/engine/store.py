@@ -36,13 +36,16 @@ class Part:
 def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, limit: int = PART_ELEMENTS) -> list[Part]:
     """Return the parts of gradients given as (key, shape, dtype), in order, with key numbers for `servers` servers."""
     parts = []
-    for key, shape, dtype in keys:
-        size = 1
-        for length in shape:
-            size *= length
-        if size <= limit:
-            parts.append(Part(key, 0, size, dtype, tuple(shape)))
+    for key, gradient_shape, dtype in keys:
+        element_count = 1
+        for dimension in gradient_shape:
+            element_count *= dimension
+        if element_count <= limit:
+            parts.append(Part(key, 0, element_count, dtype, tuple(gradient_shape)))
         else:
-            parts += [Part(key, start, min(limit, size - start), dtype, None) for start in range(0, size, limit)]
-    numbers = numbered([part.size for part in parts], servers)
-    return [replace(part, number=number) for part, number in zip(parts, numbers, strict=True)]
+            parts += [
+                Part(key, first_element, min(limit, element_count - first_element), dtype, None)
+                for first_element in range(0, element_count, limit)
+            ]
+    key_numbers = numbered([part.size for part in parts], servers)
+    return [replace(part, number=key_number) for part, key_number in zip(parts, key_numbers, strict=True)]

@@ -55,34 +55,34 @@ _LAUNCH_OPTIONS = (
 
 
 class LaunchError(ValueError):
-    """The command line, the host file or a host is wrong; the message says what to do."""
+    """A job cannot be launched: the command line, the host file or a host is wrong. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked command line."""
+    """A launch's checked command line."""
 
-    hosts: tuple[str, ...]
-    servers: int
+    hosts: tuple[str, ...]  # addresses of the base hosts
+    servers: int  # number of parameter servers
     launcher: str
     elastic: bool
-    host: str
-    port: int
+    host: str  # the coordinator's address
+    port: int  # the coordinator's port; 0: any free port
     command: tuple[str, ...]
     clocks: Clocks
     pause_seconds: float
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
-    destination: str | None
+    destination: str | None  # folder on each host into which the directory is copied
     warm_spares: int
     segment_steps: int | None
     boundary: Literal["epoch", "segment"]
     checkpoint_dir: Path | None
-    events: Path | None
+    events: Path | None  # file for a copy of the job's events
     state_transfer: Literal["encrypted", "clear"]
     serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
     dt_scripts: bool = False
-    tensorboard: str | None = None
+    tensorboard: str | None = None  # folder or S3 address for TensorBoard's curves
     resume: bool = False
     master: str = ""  # the base host that runs the coordinator; "": the first
     destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
@@ -117,15 +117,20 @@ class OnCluster:
 
 
 def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
-    """Parse that command line. Raises LaunchError, also for options that the cluster's configuration decides."""
+    """Parse a launch on a cluster's node.
+
+    Raises LaunchError, also for options that the cluster's configuration decides.
+    """
     parser = _parser()
     args = parser.parse_args(argv)
-    options = [
+    refused_options = [
         name for name, value in vars(args).items() if name not in _LAUNCH_OPTIONS and value != parser.get_default(name)
     ]
-    if options:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise LaunchError(f"{names}: on a cluster its configuration decides this; omit the option")
+    if refused_options:
+        option_names = ", ".join(f"--{name.replace('_', '-')}" for name in refused_options)
+        raise LaunchError(
+            f"{option_names} cannot be given on a cluster, whose configuration decides this: omit the option"
+        )
     return OnCluster(_command(args), _worker_environment(args), args.dt_scripts)
 
 
@@ -259,8 +264,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
         )
     command = _command(args)
     for option in ("checkpoint_dir", "events", "sync_dst_dir"):
-        if problem := not_local_problem(getattr(args, option) or ""):
-            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {problem}")
+        if path_problem := not_local_problem(getattr(args, option) or ""):
+            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {path_problem}")
     if (
         args.tensorboard is not None
         and not args.tensorboard.startswith("s3://")
@@ -311,7 +316,10 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def _command(args: argparse.Namespace) -> tuple[str, ...]:
-    """The command's arguments, also from one quoted string, as in MXNet's tutorial. Raises LaunchError."""
+    """The arguments of the training command, also if given as one quoted string, as in MXNet's tutorial.
+
+    Raises LaunchError.
+    """
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:
@@ -321,10 +329,12 @@ def _command(args: argparse.Namespace) -> tuple[str, ...]:
         raise LaunchError(str(error)) from error
 
 
-def _servers(text: str, hosts: int) -> int:
-    if text.isascii() and text.isdecimal() and 1 <= int(text) <= hosts:
-        return int(text)
-    raise LaunchError(f"--num-servers {text}: must be {ALL}, or between 1 and the number of base hosts ({hosts})")
+def _servers(option_text: str, host_count: int) -> int:
+    if option_text.isascii() and option_text.isdecimal() and 1 <= int(option_text) <= host_count:
+        return int(option_text)
+    raise LaunchError(
+        f"--num-servers {option_text}: must be {ALL}, or between 1 and the number of base hosts ({host_count})"
+    )
 
 
 def _workers_per_node(text: str | None, engine: str | None) -> int | None:
@@ -353,38 +363,40 @@ def _parse_bool(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def _read_hosts(file: Path | None, workers: int, launcher: str) -> list[Host]:
-    """All hosts of the file, without repetitions; the first `workers` are base hosts. Raises LaunchError."""
+def _read_hosts(hosts_file: Path | None, workers: int, launcher: str) -> list[Host]:
+    """All hosts of the host file, without repetitions. The first `workers` hosts are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
-    if file is None:
+    if hosts_file is None:
         if launcher == "ssh":
             raise LaunchError("--launcher ssh needs -H HOSTFILE")
         addresses = [f"127.0.0.{number}" for number in range(1, workers + 1)]
         return [Host(address, Line(number, address)) for number, address in enumerate(addresses, 1)]
     try:
         hosts = resolve_hosts(
-            read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
+            read_lines(hosts_file), f"host file {hosts_file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
         )
         addresses = [host.address for host in hosts]
-        reachable = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
+        reachable_hosts = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
     except (HostError, OSError) as error:
         raise LaunchError(str(error)) from error
-    unique = list({host.address: host for host in reversed(reachable)}.values())[::-1]
-    if len(unique) < workers:
-        raise LaunchError(f"host file {file} names {len(unique)} different hosts, -n asks for {workers}")
-    return unique
+    unique_hosts = list({host.address: host for host in reversed(reachable_hosts)}.values())[::-1]
+    if len(unique_hosts) < workers:
+        raise LaunchError(
+            f"host file {hosts_file} names only {len(unique_hosts)} different hosts, but -n asks for {workers}"
+        )
+    return unique_hosts
 
 
 def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
     """Environment variables of the workers."""
-    settings = {
+    variables = {
         ENGINE: args.engine,
         CHECKS_VARIABLE: args.checks,
         IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore))),
     }
-    set_values = {name: value for name, value in settings.items() if value}
-    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **set_values}
+    nonempty_variables = {name: value for name, value in variables.items() if value}
+    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **nonempty_variables}
 
 
 def _codes(text: str) -> frozenset[str]:
@@ -395,23 +407,25 @@ def _codes(text: str) -> frozenset[str]:
         raise LaunchError(f"--ignore {text}: {error}") from error
 
 
-def _channels(pairs: Sequence[str]) -> dict[str, str]:
+def _channels(channel_options: Sequence[str]) -> dict[str, str]:
     """Variables for the workers' channels."""
-    environment = {}
-    for pair in pairs:
-        name, _, source = pair.partition("=")
+    variables = {}
+    for name_and_source in channel_options:
+        name, _, source = name_and_source.partition("=")
         try:
-            environment[variable(name)] = checked_source(source)
+            variables[variable(name)] = checked_source(source)
         except ChannelError as error:
-            raise LaunchError(f"--channel {pair}: {error}") from error
-    return environment
+            raise LaunchError(f"--channel {name_and_source}: {error}") from error
+    return variables
 
 
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
-    environment = {}
-    for pair in pairs:
-        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", pair, re.DOTALL)
-        if not match:
-            raise LaunchError(f"{pair!r} is no NAME:VALUE")
-        environment[match[1]] = os.environ.get(match[1], "") if match[2] is None else match[2]
-    return environment
+def _environment(assignments: Sequence[str]) -> dict[str, str]:
+    variables = {}
+    for assignment in assignments:
+        assignment_match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", assignment, re.DOTALL)
+        if not assignment_match:
+            raise LaunchError(f"{assignment!r} is no NAME:VALUE")
+        variables[assignment_match[1]] = (
+            os.environ.get(assignment_match[1], "") if assignment_match[2] is None else assignment_match[2]
+        )
+    return variables
