@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, generate, record_iterator
 from dyntrain.training.examples.cifar10_flags import parse
-from dyntrain.training.examples.prepare_cifar10 import PARTS, main
+from dyntrain.training.examples.prepare_cifar10 import BATCHES_OF_RECORD_FILE, main
 from dyntrain.training.examples.train_cifar10 import rate
 
 
@@ -22,7 +22,7 @@ def archive(tmp_path: Path) -> Path:
     generate(tmp_path / "made", 20, 10)
     path = tmp_path / "cifar-10-binary.tar.gz"
     with tarfile.open(path, "w:gz") as packed:
-        for name, parts in PARTS.items():
+        for name, parts in BATCHES_OF_RECORD_FILE.items():
             binary = "test_batch.bin" if name == VALIDATION else "data_batch_1.bin"
             for part in parts:
                 packed.add(tmp_path / "made" / binary, part)
@@ -88,7 +88,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
         err = capsys.readouterr().err
         assert message in err
         assert len(err.splitlines()) == 1
-    assert not [path for path in tmp_path.glob("data/*") if path.name in PARTS]
+    assert not [path for path in tmp_path.glob("data/*") if path.name in BATCHES_OF_RECORD_FILE]
 
 
 def test_cifar_the_documents_flags_are_understood_with_and_without_gpus(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,8 +35,8 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
     The source is the .npz file that prepare-data wrote, or scikit-learn.
     """
     if path is not None:
-        with np.load(path, allow_pickle=False) as data:
-            images, labels = data["images"], data["labels"]
+        with np.load(path, allow_pickle=False) as digits_file:
+            images, labels = digits_file["images"], digits_file["labels"]
     else:
         from sklearn.datasets import load_digits as load
 

@@ -1,4 +1,4 @@
-"""Session for AWS with the credentials that boto3 finds; on EC2, those of the instance's role."""
+"""Opens a boto3 session with the credentials that boto3 finds, on EC2 the credentials of the instance's role."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
-SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+CLIENT_SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 def session(region: str | None = None) -> boto3.session.Session:
