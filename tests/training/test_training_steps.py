@@ -9,7 +9,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.engine.dealing import numbered, server_of
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.membership.step import OWN_STEPS, StepGuard
+from dyntrain.training.worker.membership.step import STEPS_PER_MEASUREMENT, StepGuard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ def measured(first: int) -> list[int]:
     guard = StepGuard(Engine(), lambda message: None)  # type: ignore[arg-type]
     guard.formed(1, Position(epoch=0, offset=0, step=first))
     steps = []
-    for step in range(first, first + 5 * OWN_STEPS):
+    for step in range(first, first + 5 * STEPS_PER_MEASUREMENT):
         gradient = Gradient()
 
         def push(gradient: Gradient = gradient, step: int = step) -> None:
@@ -50,8 +50,8 @@ def measured(first: int) -> list[int]:
 
 def test_workers_measure_themselves_at_the_same_steps_whenever_they_joined() -> None:
     """Each at steps of its own, and of many workers one would keep all others waiting at nearly every step."""
-    first, late = measured(0), measured(OWN_STEPS + 7)
-    assert all(after - before == OWN_STEPS for before, after in pairwise(first[1:]))
+    first, late = measured(0), measured(STEPS_PER_MEASUREMENT + 7)
+    assert all(after - before == STEPS_PER_MEASUREMENT for before, after in pairwise(first[1:]))
     assert len(first) == 5
     assert set(first[2:]) < set(late)
     assert len(late) - len(set(first) & set(late)) <= 3, "its first, and those that the other did not come to"

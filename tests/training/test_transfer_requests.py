@@ -17,7 +17,7 @@ from dyntrain.training.worker.transfer import server as serving
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.server import StateServer
 from dyntrain.training.worker.transfer.stream import (
-    LONGEST_WORDS,
+    MAX_WORDS_BYTES,
     SALT_BYTES,
     TAG_BYTES,
     Kind,
@@ -159,9 +159,9 @@ def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: Sta
 def test_a_request_that_never_ends_is_given_up(server: StateServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty-four of them, and no joiner would get the state."""
     offered(server)
-    for words in (b"", b"{", b"x" * (LONGEST_WORDS + 1)):
+    for words in (b"", b"{", b"x" * (MAX_WORDS_BYTES + 1)):
         with monkeypatch.context() as short:
-            short.setattr(serving, "REQUEST", 0.1)
+            short.setattr(serving, "REQUEST_SECONDS", 0.1)
             with socket.create_connection((HOST, server.port), timeout=patient(30)) as connection:
                 connection.sendall(words)
                 with contextlib.suppress(ConnectionResetError):

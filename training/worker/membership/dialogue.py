@@ -28,7 +28,7 @@ from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 
 
 class Dialogue:
-    """The worker's place in the dialogue, from the messages that were sent and the orders that were accepted."""
+    """A worker's stage in the dialogue, which follows from the sent messages and the accepted orders."""
 
     def __init__(self) -> None:
         self.generation: int | None = None  # the last one that this worker was ordered to form
@@ -55,7 +55,7 @@ class Dialogue:
         return "prepares"
 
     def hello_fields(self) -> dict[str, Any]:
-        """Return the fields of a hello with this worker's place in the dialogue."""
+        """Return the fields of a hello that tell the coordinator this worker's stage in the dialogue."""
         return {
             "generation": self.generation,
             "stage": self.stage,
@@ -72,7 +72,7 @@ class Dialogue:
             self.pending = message
 
     def accept(self, order: FromCoordinator) -> bool:
-        """Note the order; return whether it is new. The training thread must not get any other order."""
+        """Note the order. Returns whether the order is new: the training thread must get only new orders."""
         match order:
             case Form(generation=generation):
                 return self._form(generation)
@@ -100,9 +100,9 @@ class Dialogue:
             case LoopOver():
                 return self._loop_over(order)
             case Leave():
-                before, self._left = self._left, True
+                had_left, self._left = self._left, True
                 self.pending = None
-                return not before
+                return not had_left
             case _:
                 return True
 
@@ -126,14 +126,14 @@ class Dialogue:
     def _proceed(self, order: Proceed) -> bool:
         if order.generation != self.generation:
             return False
-        expected = (
+        is_expected = (
             self.pending.position
             if isinstance(self.pending, CheckIn)
             else order.position
             if isinstance(self.pending, Formed)
             else None
         )
-        if expected != order.position:
+        if is_expected != order.position:
             return False
         self.pending, self._position = None, order.position
         return True

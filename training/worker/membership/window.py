@@ -27,7 +27,7 @@ class Key:
 
 
 def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
-    """Divide keys, in their order, into windows of at most `limit` bytes; a larger key is a window of its own."""
+    """Divide keys, in their order, into windows of at most `limit` bytes. A larger key is a window of its own."""
     windows: list[list[Key]] = []
     bytes_left = 0
     for key in keys:
@@ -40,7 +40,10 @@ def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]
 
 
 def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
-    """Return the keys that worker `number` of `shares` pushes; all have nearly the same number of bytes."""
+    """Return the keys that worker `number` of `shares` workers pushes.
+
+    All workers push nearly equal numbers of bytes.
+    """
     loads, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
         least_loaded = loads.index(min(loads))
