@@ -26,7 +26,7 @@ from dyntrain.training.worker.membership.background import in_background
 from dyntrain.training.worker.membership.handover import Handover, WrongState
 from dyntrain.training.worker.state.block import allocate
 from dyntrain.training.worker.state.checkpoint import CommitDamaged, CommitStore
-from dyntrain.training.worker.state.safe_state import PAGE
+from dyntrain.training.worker.state.safe_state import PAGE_BYTES
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import gluon
 
@@ -183,7 +183,7 @@ def test_t9_a_damaged_safe_state_is_told_before_anybody_forms(memory: SafeMemory
     second = Process(memory, 0.5, tmp_path)
     assert second.left is not None
     for descriptor in memory.descriptors:
-        os.pwrite(descriptor, b"\1\2\3\4", PAGE + 200)
+        os.pwrite(descriptor, b"\1\2\3\4", PAGE_BYTES + 200)
     with pytest.raises(CommitDamaged):
         assert second.handover.prepare(form(3, safe=second.left.name), second.commits).safe_within(patient(30))
     assert second.weights() == {0.5}

@@ -130,7 +130,7 @@ class Receiver:
             self._buffer = memoryview(bytearray(self._largest))
         return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_bytes])
 
-    def message(self, sealed: memoryview) -> dict[str, Any]:
+    def words(self, sealed: memoryview) -> dict[str, Any]:
         """Open a frame of words. Raises StreamError if the frame is damaged or no JSON object."""
         opened_bytes = bytearray(len(sealed) - TAG_BYTES)
         self._seal.open(Kind.WORDS, sealed, memoryview(opened_bytes))
