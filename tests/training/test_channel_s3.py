@@ -28,7 +28,7 @@ from dyntrain.training.launch.plan import LaunchError, parse
 from dyntrain.training.ledger import Intent
 from dyntrain.training.worker.channel.framing import payload
 from dyntrain.training.worker.channel.objects import source_of
-from dyntrain.training.worker.channel.records import Streams, open_channel, starts_of
+from dyntrain.training.worker.channel.records import Streams, open_channel, record_starts_in_index
 from faulty_s3 import Plan, faulty
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
 from mxnet import autograd
@@ -248,7 +248,7 @@ def test_an_index_of_another_object_is_told_and_no_other_bytes_are_taken_for_a_r
             payload(wrong)
     with pytest.raises(ChannelError, match="to another object"):
         Scripted().stream().read(SOURCE.size - 1, 2)
-    assert starts_of(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
+    assert record_starts_in_index(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
     for text in (b"", b"0\t1\n1\t1\n", b"x\n", b"0\tx\n", b"0\t-4\n"):
         with pytest.raises(ChannelError, match="no RecordIO index"):
-            starts_of(text, "i", 99)
+            record_starts_in_index(text, "i", 99)

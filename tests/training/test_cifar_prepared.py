@@ -13,7 +13,7 @@ import pytest
 from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, generate, record_iterator
 from dyntrain.training.examples.cifar10_flags import parse
 from dyntrain.training.examples.prepare_cifar10 import BATCHES_OF_RECORD_FILE, main
-from dyntrain.training.examples.train_cifar10 import rate
+from dyntrain.training.examples.train_cifar10 import learning_rate_and_schedule
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def test_cifar_the_documents_flags_are_understood_with_and_without_gpus(capsys: 
 
 def test_cifar_the_rate_goes_on_where_the_saved_epoch_left_it() -> None:
     flags = ["--lr", "0.5", "--lr-step-epochs", "2,4", "--model-prefix", "x"]
-    assert rate(parse(flags), 10)[0] == 0.5
-    lr, schedule = rate(parse([*flags, "--load-epoch", "3"]), 10)
+    assert learning_rate_and_schedule(parse(flags), 10)[0] == 0.5
+    lr, schedule = learning_rate_and_schedule(parse([*flags, "--load-epoch", "3"]), 10)
     assert lr == pytest.approx(0.05)
     assert (schedule.step, schedule.base_lr) == ([10], lr)
-    assert rate(parse([*flags, "--load-epoch", "4"]), 10)[1] is None
+    assert learning_rate_and_schedule(parse([*flags, "--load-epoch", "4"]), 10)[1] is None

@@ -14,7 +14,7 @@ from dyntrain.training.feed.dealing import (
     Position,
     deal_pieces,
     dealt,
-    in_order,
+    objects_in_order,
     remaining_pieces,
     require_enough,
     shard_streams,
@@ -101,12 +101,14 @@ def test_a_position_that_is_none_is_refused(position: Position) -> None:
 
 def test_a_seed_gives_another_order_each_epoch_and_the_same_one_everywhere() -> None:
     everything = objects([1] * 20)
-    orders = [tuple(one.key for one in in_order(everything, 234, epoch)) for epoch in range(4)]
+    orders = [tuple(one.key for one in objects_in_order(everything, 234, epoch)) for epoch in range(4)]
     assert len(set(orders)) == 4
-    assert orders[0] == tuple(one.key for one in in_order(everything[::-1], 234, 0)), "the listing's order is no matter"
+    assert orders[0] == tuple(one.key for one in objects_in_order(everything[::-1], 234, 0)), (
+        "the listing's order is no matter"
+    )
     assert [key[-3:] for key in orders[0][:4]] == ["009", "001", "010", "005"], "of every version and host"
-    assert in_order(everything, None, 5) == everything
-    assert in_order(everything, 235, 0) != in_order(everything, 234, 0)
+    assert objects_in_order(everything, None, 5) == everything
+    assert objects_in_order(everything, 235, 0) != objects_in_order(everything, 234, 0)
 
 
 def test_a_shard_a_rank() -> None:

@@ -22,7 +22,7 @@ from dyntrain.training.feed.dealing import Piece, dealt
 from dyntrain.training.feed.feeder import Read
 from dyntrain.training.feed.frames import LINES, RECORDIO, TFRECORD, WHOLE_OBJECTS
 from dyntrain.training.feed.places import ChannelError, S3Object
-from dyntrain.training.feed.resuming import Resume, dealt_after, position_after_records, resume_of
+from dyntrain.training.feed.resuming import Resume, deal_remaining_data, position_after_records, resume_of
 from feed_bed import Feed, noise, record_io, tf_record
 from feed_reader import named
 from hypothesis import given
@@ -231,7 +231,7 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
         for stream, count in zip(streams, trained, strict=True):
             audit.update(records_of(stream)[:count])
         resume = resume._replace(ranks=number, records=(*resume.records, tuple(trained)))
-        streams = dealt_after(first, resume, kind, lambda: read)
+        streams = deal_remaining_data(first, resume, kind, lambda: read)
         assert len(streams) == number
     audit.update(records_of(streams[0]))
     assert audit == {(key, record): 1 for key, size in sizes.items() for record in range(size)}
@@ -250,4 +250,4 @@ def test_more_records_than_a_stream_has_are_counted() -> None:
     assert position_after_records(read, stream, 2, "")[0].pieces == 1
     assert position_after_records(read, stream, 5, "")[1] == 3
     with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records: its stream has 2"):
-        dealt_after([stream], Resume(records=((5,),)), "", lambda: read)
+        deal_remaining_data([stream], Resume(records=((5,),)), "", lambda: read)

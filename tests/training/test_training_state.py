@@ -14,7 +14,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.state import training_state
 from dyntrain.training.worker.state.block import StateError
-from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
+from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
 from dyntrain.training.worker.state.slots import same, write
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
@@ -78,7 +78,7 @@ def test_each_check_is_of_the_array_or_the_numbers_that_it_names() -> None:
     trainer._updaters[0].states[0][:] += 1
     assert changed() == [name, f"{trainer._params[0].name} in the optimizer"]
     trainer._optimizer.wd = 0.5
-    assert changed()[0] == NO_ARRAY
+    assert changed()[0] == PLAIN_VALUES_LABEL
 
 
 def test_what_is_looked_at_at_each_boundary_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,12 +36,12 @@ class PartedStore:
                 self._native.pushpull(part.number, input_arrays, out=output_arrays, priority=priority)
             else:
                 # Parts of one array: MXNet's engine pushes each when the previous part is answered.
-                output_slices = [_slice(output_array, part) for output_array in output_arrays]
+                output_slices = [_part_view(output_array, part) for output_array in output_arrays]
                 answer_mark = self._marks.setdefault(part, Mark(output_slices[0].dtype))
                 answer_mark.clear()
                 self._native.pushpull(
                     part.number,
-                    [_slice(input_array, part) for input_array in input_arrays],
+                    [_part_view(input_array, part) for input_array in input_arrays],
                     out=output_slices,
                     priority=priority,
                 )
@@ -104,5 +104,5 @@ def first_element_of(array: Any) -> Any:
     return array.as_nd_ndarray().reshape((-1,))[0:1]
 
 
-def _slice(array: Any, part: Part) -> Any:
+def _part_view(array: Any, part: Part) -> Any:
     return array.reshape((-1,))[part.start : part.start + part.length]  # a view: writes reach the gradient

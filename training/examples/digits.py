@@ -66,7 +66,7 @@ def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) 
     return net
 
 
-def correct(output: Any, label: Any) -> float:
+def count_correct(output: Any, label: Any) -> float:
     return float((output.argmax(axis=1).astype("int32") == label).sum().asscalar())
 
 
@@ -121,12 +121,12 @@ def main(argv: list[str] | None = None) -> int:
                 loss = loss_function(output, label)
             loss.backward()
             trainer.step(len(label))
-            epoch.record("train_accuracy", correct(output, label), len(label))
+            epoch.record("train_accuracy", count_correct(output, label), len(label))
             epoch.record("loss", float(loss.sum().asscalar()), len(label))
         share = np.array(epoch.share(len(validation)))
         if len(share):
             data, label = validation.rows(share)
-            epoch.record("val_accuracy", correct(net(data), label), len(label))
+            epoch.record("val_accuracy", count_correct(net(data), label), len(label))
         logging.info("epoch %d done as worker %d of %d", epoch.number, epoch.rank, epoch.workers)
     return 0
 

@@ -34,16 +34,16 @@ class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]
         train = record_iterator(args.data_train, args.batch_size, *worker_part, training=True, **read_options)
         validation = record_iterator(args.data_val, args.batch_size, *worker_part, training=False, **read_options)
         # all workers must have equally many batches
-        return mx.io.ResizeIter(train, batches(args, kv)), validation
+        return mx.io.ResizeIter(train, batches_per_epoch(args, kv)), validation
 
 
-def batches(args: argparse.Namespace, kv: Any) -> int:
+def batches_per_epoch(args: argparse.Namespace, kv: Any) -> int:
     """Number of batches of one worker in an epoch."""
     batch_count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
     return batch_count
 
 
-def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
+def learning_rate_and_schedule(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
     """Learning rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
     first_epoch = args.load_epoch or 0
     past_decays = sum(first_epoch >= epoch for epoch in args.lr_step_epochs)
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     devices = [mx.gpu(gpu_number) for gpu_number in args.gpus] or mx.cpu()
     model = mx.mod.Module(context=devices, symbol=resnet_symbol(args.num_layers), data_iterator=data_source)
-    learning_rate, schedule = rate(args, batches(args, kv))
+    learning_rate, schedule = learning_rate_and_schedule(args, batches_per_epoch(args, kv))
     optimizer_options = {"learning_rate": learning_rate, "wd": args.wd, "lr_scheduler": schedule}
     if args.optimizer in ("sgd", "nag", "signum"):
         optimizer_options["momentum"] = args.mom

@@ -22,7 +22,7 @@ from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import too_many_channels_warning
 from dyntrain.training.feed.guardian import Guardian
 from dyntrain.training.feed.keeper import Keeper
-from dyntrain.training.feed.opened import die_with
+from dyntrain.training.feed.opened import die_with_parent
 from dyntrain.training.feed.places import ChannelError
 
 TURN_SECONDS = 0.2  # longest wait for events before the program's state is checked again
@@ -81,7 +81,9 @@ def run(
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)
-    return _run_program(Keeper(root, channels, ranks, ranks_here, say, connect), command, _environment(root, channels))
+    return _run_program(
+        Keeper(root, channels, ranks, ranks_here, say, connect), command, _program_environment(root, channels)
+    )
 
 
 def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -122,7 +124,7 @@ def _start_program(command: Sequence[str], environment: Mapping[str, str]) -> su
     parent_pid = os.getpid()
     try:
         return subprocess.Popen(
-            list(command), env=dict(environment), start_new_session=True, preexec_fn=lambda: die_with(parent_pid)
+            list(command), env=dict(environment), start_new_session=True, preexec_fn=lambda: die_with_parent(parent_pid)
         )
     except (OSError, IndexError) as error:
         raise ChannelError(f"the command cannot be started: {error}") from error
@@ -136,7 +138,7 @@ def _signal_group(program: subprocess.Popen[bytes], signal_number: int) -> None:
         return
 
 
-def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
+def _program_environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
     """The program's environment: each channel's path under SageMaker's name, and its source for `job.channel`."""
     variable_names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
     return {

@@ -7,12 +7,12 @@ from dataclasses import astuple
 from typing import Any
 
 from dyntrain.training.feed.channels import Channel
-from dyntrain.training.feed.dealing import Piece, in_order, shards_of, streams_of, without_indices
+from dyntrain.training.feed.dealing import Piece, first_streams_of_epoch, objects_in_order, shards_of, without_indices
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import object_reader
-from dyntrain.training.feed.listing import patiently_listed
+from dyntrain.training.feed.listing import list_objects_patiently
 from dyntrain.training.feed.places import ChannelError, S3Object, parsed
-from dyntrain.training.feed.resuming import Resume, dealt_after, digest_of
+from dyntrain.training.feed.resuming import Resume, deal_remaining_data, digest_of_objects
 
 
 class Contents:
@@ -28,7 +28,7 @@ class Contents:
         """List the channel's objects in a child, then call `on_listed`, which may raise ChannelError."""
 
         def list_in_child() -> list[tuple[object, ...]]:
-            return [astuple(source) for source in patiently_listed(self._s3, channel.source)]
+            return [astuple(source) for source in list_objects_patiently(self._s3, channel.source)]
 
         def store_objects(object_fields: Any) -> None:
             objects = without_indices([S3Object(*fields) for fields in object_fields])
@@ -47,8 +47,8 @@ class Contents:
         """
         objects = self._objects[channel.name]
         if ranks is None:
-            return [[Piece(source) for source in in_order(objects, channel.seed, epoch)]]
-        return streams_of(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
+            return [[Piece(source) for source in objects_in_order(objects, channel.seed, epoch)]]
+        return first_streams_of_epoch(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
 
     def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
         """The data of an epoch that no rank has trained on, as one stream for each rank.
@@ -56,7 +56,7 @@ class Contents:
         Returns None if the streams are still being computed: call again later. Raises ChannelError.
         """
         objects = self._objects[channel.name]
-        if resume.records and resume.objects not in ("", digest_of(objects)):
+        if resume.records and resume.objects not in ("", digest_of_objects(objects)):
             raise ChannelError(
                 f"channel {channel.name}: its objects at {channel.source} have changed since epoch {resume.epoch} "
                 "began; restart that epoch, with no records"
@@ -75,7 +75,7 @@ class Contents:
             object_numbers = {source: number for number, source in enumerate(objects)}
 
             def deal_in_child() -> list[list[tuple[int, int, int]]]:
-                streams = dealt_after(first_streams, resume, channel.format, lambda: object_reader(self._s3))
+                streams = deal_remaining_data(first_streams, resume, channel.format, lambda: object_reader(self._s3))
                 return [
                     [(object_numbers[piece.source], piece.record, piece.offset) for piece in stream]
                     for stream in streams
@@ -92,7 +92,7 @@ class Contents:
 
     def answer(self, channel: Channel, resume: Resume) -> Resume:
         """The answer to a resume request: the request with the digest of the objects, which the rank stores."""
-        return resume._replace(objects=digest_of(self._objects[channel.name]))
+        return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
 
     def _nonempty_objects(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
         """Return the objects that are not empty. Raises ChannelError if all are empty, or all of one shard."""

@@ -50,7 +50,7 @@ def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
     ]
 
 
-def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
+def objects_in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
     """The objects in an epoch's order: without a seed the order of `objects`, with a seed a new order in each epoch.
 
     The order depends on seed, epoch and objects only, not on Python's version or the host.
@@ -77,18 +77,18 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """Deal the objects into one stream for each rank, of about equal size in bytes."""
-    return deal_pieces([Piece(source) for source in in_order(objects, seed, epoch)], ranks)
+    return deal_pieces([Piece(source) for source in objects_in_order(objects, seed, epoch)], ranks)
 
 
 def shard_streams(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """The streams of ranks that read shards: rank r reads shard r and every `ranks`-th shard after it."""
     return [
-        [Piece(source) for shard in shards[rank::ranks] for source in in_order(shard, seed, epoch)]
+        [Piece(source) for shard in shards[rank::ranks] for source in objects_in_order(shard, seed, epoch)]
         for rank in range(ranks)
     ]
 
 
-def streams_of(
+def first_streams_of_epoch(
     channel: str, objects: Sequence[S3Object], prefix: str, ranks: int, seed: int | None, epoch: int
 ) -> list[list[Piece]]:
     """The streams of the ranks that begin an epoch: whole shards if the channel has shards, else single objects.

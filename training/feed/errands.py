@@ -56,7 +56,7 @@ class Errands:
 
         child_pid, pipe = fork(write_answer)
         os.set_blocking(pipe, False)
-        self._running[pipe] = _Errand(channel, request, on_answer, child_pid, deaths=child_deaths)
+        self._running[pipe] = _Errand(channel, request, on_answer, child_pid, child_deaths=child_deaths)
 
     def listen(self, pipe: int) -> None:
         """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
@@ -65,17 +65,17 @@ class Errands:
             received = os.read(pipe, 1024 * 1024)
         except BlockingIOError:
             return
-        errand.answer += received
+        errand.answer_bytes += received
         if received:
             return
         os.close(pipe)
         os.waitpid(errand.child_pid, 0)
         del self._running[pipe]
         try:
-            problem, answer = json.loads(errand.answer)
+            problem, answer = json.loads(errand.answer_bytes)
         except ValueError:  # the child was killed
-            if errand.deaths < MOST_DEATHS:
-                self.send(errand.channel, errand.request, errand.on_answer, errand.deaths + 1)
+            if errand.child_deaths < MOST_DEATHS:
+                self.send(errand.channel, errand.request, errand.on_answer, errand.child_deaths + 1)
             else:
                 self._fail(
                     f"channel {errand.channel}: the child process for requests to S3 ended {MOST_DEATHS + 1} times"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from dyntrain.training.feed.dealing import Piece, Position, Stream
 from dyntrain.training.feed.fifos import enlarge
 from dyntrain.training.feed.frames import LINES, Checksum, DamagedRecord, format_of, split
-from dyntrain.training.feed.opened import close_other_descriptors, die_with
+from dyntrain.training.feed.opened import close_other_descriptors, die_with_parent
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 
@@ -160,7 +160,7 @@ def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple
             with contextlib.suppress(OSError):
                 os.setpgid(0, group)
         else:
-            die_with(parent_pid)
+            die_with_parent(parent_pid)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_number, signal.SIG_DFL)
         close_other_descriptors(write_end, fifo)

@@ -22,7 +22,7 @@ from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import Write, fork, messages, object_reader, write_all
 from dyntrain.training.feed.fifos import RESUME, RESUMED, Fifo, delete_old_fifos
-from dyntrain.training.feed.offered import Offered, unopened
+from dyntrain.training.feed.offered import Offered, unopened_warnings
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
 from dyntrain.training.feed.resuming import Resume, resume_of
@@ -104,7 +104,7 @@ class Keeper:
                     self._resume(path)
         except ChannelError as error:
             self._fail(str(error))
-        for sentence in unopened(self.offered, self._ranks_here, self._clock()):
+        for sentence in unopened_warnings(self.offered, self._ranks_here, self._clock()):
             self._say(sentence)
 
     @property
@@ -234,10 +234,10 @@ class Keeper:
         """
         epoch = entry.epoch - 1
         fifo_name = f"{entry.name}_{epoch}"
-        reader_pids = opened_files.readers(entry.write_end, self._own_pids())
-        entry.reader = opened_files.described(reader_pids[0]) if reader_pids else "a process"
+        reader_pids = opened_files.pids_with_open_file(entry.write_end, self._own_pids())
+        entry.reader = opened_files.describe_process(reader_pids[0]) if reader_pids else "a process"
         if len(reader_pids) > 1:
-            two_readers = " and ".join(opened_files.described(pid) for pid in reader_pids[:2])
+            two_readers = " and ".join(opened_files.describe_process(pid) for pid in reader_pids[:2])
             raise ChannelError(
                 f"{fifo_name} was opened by two processes at once, {two_readers}: give each rank its own channel"
             )
@@ -262,13 +262,15 @@ class Keeper:
 
     def _refuse_second_reader(self, entry: Offered, guard: Fifo) -> None:
         process_names = [
-            opened_files.described(pid) for pid in opened_files.readers(guard.descriptor, self._own_pids())
+            opened_files.describe_process(pid)
+            for pid in opened_files.pids_with_open_file(guard.descriptor, self._own_pids())
         ]
         reader_state = "has read it"
         if entry.pump is not None and entry.pump.state == GOING:
             reader_state = "reads it"
             entry.reader = next(
-                map(opened_files.described, opened_files.readers(entry.write_end, self._own_pids())), entry.reader
+                map(opened_files.describe_process, opened_files.pids_with_open_file(entry.write_end, self._own_pids())),
+                entry.reader,
             )
         sentence = (
             f"{guard.path.name} is refused to {process_names[0] if process_names else 'a process'}: {entry.reader} "

@@ -56,7 +56,7 @@ def listed(s3: Any, source: str) -> list[S3Object]:
     return list(dict.fromkeys(objects))
 
 
-def patiently_listed(s3: Any, source: str) -> list[S3Object]:
+def list_objects_patiently(s3: Any, source: str) -> list[S3Object]:
     """List as `listed`, with retries while S3 is unavailable. Raises ChannelError."""
     deadline, pause_seconds = time.monotonic() + PATIENCE_SECONDS, 0.1
     while True:

@@ -33,7 +33,7 @@ class Offered:
     resumed_streams: dict[int, list[Piece]] = field(default_factory=dict)  # by epoch: the streams of a resumed epoch
 
 
-def unopened(offered: Sequence[Offered], ranks_here: range, now: float) -> Iterator[str]:
+def unopened_warnings(offered: Sequence[Offered], ranks_here: range, now: float) -> Iterator[str]:
     """Yield a warning once for each rank on this machine that does not read its own channel."""
     opened_by_channel: dict[str, Offered] = {}
     for entry in offered:

@@ -65,7 +65,7 @@ class Opened:
         os.close(self._fd)
 
 
-def readers(fd: int, own_pids: Collection[int]) -> list[int]:
+def pids_with_open_file(fd: int, own_pids: Collection[int]) -> list[int]:
     """The pids of visible processes that have the file of `fd` open, except this process and `own_pids`."""
     target_state = os.fstat(fd)
     reader_pids = []
@@ -85,7 +85,7 @@ def readers(fd: int, own_pids: Collection[int]) -> list[int]:
     return reader_pids
 
 
-def described(pid: int) -> str:
+def describe_process(pid: int) -> str:
     """Describe a process, as in: process 70, rank 1 (python train.py)."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -112,7 +112,7 @@ def close_other_descriptors(*fds: int) -> None:
                 os.close(int(fd_name))
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """In a child process, make the kernel kill the child when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:

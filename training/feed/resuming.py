@@ -55,12 +55,12 @@ def resume_of(name: str, content: bytes) -> Resume:
     return resume
 
 
-def digest_of(objects: Sequence[S3Object]) -> str:
+def digest_of_objects(objects: Sequence[S3Object]) -> str:
     """A digest of the objects, to detect changes since an epoch began."""
     return hashlib.sha256(json.dumps([astuple(source) for source in objects]).encode()).hexdigest()[:16]
 
 
-def dealt_after(
+def deal_remaining_data(
     first_streams: list[list[Piece]], resume: Resume, format_name: str, make_read: Callable[[], Read]
 ) -> list[list[Piece]]:
     """Deal the remaining data of an epoch into one stream for each rank.

@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
-CLIENT_SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 def session(region: str | None = None) -> boto3.session.Session:

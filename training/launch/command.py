@@ -98,12 +98,12 @@ class Launcher:
     async def look(self) -> None:
         """Start the nodes that are not running. Raises LaunchError if no host can run a node any more."""
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
-            await self._keep(host)
+            await self._keep_node_running(host)
         self._start_counts = {host: starts for host, starts in self._start_counts.items() if host in self.hosts.hosts}
         if all(self._start_counts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
             raise LaunchError("no host is left to train on: see the errors of ssh and of the nodes above")
 
-    async def _keep(self, host: str) -> None:
+    async def _keep_node_running(self, host: str) -> None:
         process = self._node_processes.get(host)
         if process is not None and process.returncode is None:
             return
@@ -113,18 +113,18 @@ class Launcher:
         start_count = self._start_counts[host] = self._start_counts.get(host, 0) + 1
         if start_count > RESTARTS:
             if start_count == RESTARTS + 1:
-                self._give_up(host)
+                self._give_up_on_host(host)
             return
         is_base_host = host in self.plan.hosts
         runs_server = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
         if self.plan.destination and self.plan.launcher == "ssh":
-            await _copy(self.directory, self.hosts.destination(host), self.plan.destination)
+            await _copy_directory(self.directory, self.hosts.destination(host), self.plan.destination)
         if runs_server:
             log.info("Launching server node at ip: %s", host)
         log.info("Launching worker node at ip: %s", host)
-        self._node_processes[host] = await self._launch(host, is_base_host, runs_server)
+        self._node_processes[host] = await self._launch_node(host, is_base_host, runs_server)
 
-    def _give_up(self, host: str) -> None:
+    def _give_up_on_host(self, host: str) -> None:
         """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
         message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
@@ -132,7 +132,7 @@ class Launcher:
             raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
         log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
 
-    async def _launch(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
+    async def _launch_node(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
         assert endpoint is not None
         spec = NodeSpec(
@@ -164,7 +164,7 @@ class Launcher:
         return process
 
 
-async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
+async def _copy_directory(directory: Path, host: Sequence[str], destination: str) -> None:
     """Copy the directory, without the job's own files, through tar and ssh.
 
     Raises LaunchError, at the latest after COPY_SECONDS.

@@ -67,10 +67,10 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
     reply = _ask_repeatedly(path, question, EARLIER_LAUNCH_SECONDS)
     job_directory = Path(reply.directory)
     if job_directory != current_directory:
-        _say(f"{current_directory} is not on the shared volume: the job runs in {job_directory}")
-    _say(f"Created worker host file {job_directory / HOST_FILE}")
-    _say(f"Created worker host log file {job_directory / HOST_LOG}")
-    return _follow(_JobStreams(reply), lambda: _ask_repeatedly(path, ToEnd(request=request_id)))
+        _print_line(f"{current_directory} is not on the shared volume: the job runs in {job_directory}")
+    _print_line(f"Created worker host file {job_directory / HOST_FILE}")
+    _print_line(f"Created worker host log file {job_directory / HOST_LOG}")
+    return _follow_job(_JobStreams(reply), lambda: _ask_repeatedly(path, ToEnd(request=request_id)))
 
 
 def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience_seconds: float = 0.0) -> Reply:
@@ -82,7 +82,7 @@ def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience_seconds: fl
     last_refusal = ""
     while (reply := _ask_node(path, question)).passing and time.monotonic() < deadline:
         if reply.refused != last_refusal:
-            _say(f"{reply.refused}; asking again for {patience_seconds:.0f} s")
+            _print_line(f"{reply.refused}; asking again for {patience_seconds:.0f} s")
         last_refusal = reply.refused
         time.sleep(RETRY_SECONDS)
     if reply.refused:
@@ -148,7 +148,7 @@ def _read_new_output(path: Path, start_byte: int) -> tuple[bytes, int]:
         return b"", start_byte
 
 
-def _follow(streams: _JobStreams, end_job: Callable[[], object]) -> int:
+def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
     """Show the job's events and output until the job ends. Returns the exit code."""
     exit_code: int | None = None
     last_output_at = time.monotonic()
@@ -157,20 +157,20 @@ def _follow(streams: _JobStreams, end_job: Callable[[], object]) -> int:
     while exit_code is None or time.monotonic() - last_output_at < QUIET_END_SECONDS:
         try:
             while first_lines:
-                _say(first_lines.pop())  # inside the try, since the user may press Ctrl-C at once
+                _print_line(first_lines.pop())  # inside the try, since the user may press Ctrl-C at once
             if streams.copy(sys.stdout.buffer):
                 last_output_at = time.monotonic()
             for event in streams.events():
                 if isinstance(event, events.Finished | events.Failed):
                     exit_code, last_output_at = int(isinstance(event, events.Failed)), time.monotonic()
                 for line in (*launcher_lines.of(event), describe(event)):
-                    _say(line)
+                    _print_line(line)
             time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             if exit_code is not None:
                 break
             if not _confirms_end():
-                _say(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
+                _print_line(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
                 return INTERRUPTED
             end_job()
     return exit_code
@@ -191,6 +191,6 @@ def _confirms_end() -> bool:
         return False
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {text}\n")
     sys.stderr.flush()

@@ -131,7 +131,7 @@ def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
         raise LaunchError(
             f"{option_names} cannot be given on a cluster, whose configuration decides this: omit the option"
         )
-    return OnCluster(_command(args), _worker_environment(args), args.dt_scripts)
+    return OnCluster(_training_command(args), _worker_environment(args), args.dt_scripts)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: dyntrain launch -n 2 -H hosts --launcher ssh python train.py . On a cluster's master, without "
         "-H or with -H $DEEPLEARNING_WORKERS_PATH, the job is the cluster's.",
     )
-    _add_processes(parser)
-    _add_job(parser)
+    _add_process_options(parser)
+    _add_job_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
     return parser
 
 
-def _add_processes(parser: argparse.ArgumentParser) -> None:
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--num-workers", type=int, help="number of base hosts, taken from the start of the host file"
     )
@@ -162,7 +162,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
     )
     launcher_help = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
-    parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=launcher_help)
+    parser.add_argument("--launcher", type=_parse_launcher, default="ssh", metavar="{local,ssh}", help=launcher_help)
     parser.add_argument(
         "--workers-per-node",
         metavar="{N,slots}",
@@ -192,7 +192,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address at which the hosts reach this machine; default: the first host")
 
 
-def _add_job(parser: argparse.ArgumentParser) -> None:
+def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -254,7 +254,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
     """Check the arguments. Raises LaunchError."""
     if args.num_workers is None:
         raise LaunchError("-n/--num-workers is missing: give the number of base hosts")
-    all_hosts = _read_hosts(args.hostfile, args.num_workers, args.launcher)
+    all_hosts = _base_and_other_hosts(args.hostfile, args.num_workers, args.launcher)
     hosts = tuple(host.address for host in all_hosts[: args.num_workers])
     local_address = next((host.address for host in all_hosts if is_local_address(host.address)), None)
     if local_address is None and args.host is None and args.launcher == "ssh":
@@ -262,7 +262,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
             f"host file {args.hostfile} does not name this machine: launch on one of its hosts, or give --host with "
             "an address of this machine that these hosts reach"
         )
-    command = _command(args)
+    command = _training_command(args)
     for option in ("checkpoint_dir", "events", "sync_dst_dir"):
         if path_problem := not_local_problem(getattr(args, option) or ""):
             raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {path_problem}")
@@ -274,7 +274,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise LaunchError(f"--tensorboard {args.tensorboard} is no folder and no s3://BUCKET/PREFIX")
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
-    servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
+    servers = len(hosts) if args.num_servers in (None, ALL) else _parse_server_count(args.num_servers, len(hosts))
     try:
         clocks = Clocks(args.liveness_seconds, args.progress_seconds)
     except ValueError as error:
@@ -296,7 +296,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         clocks=clocks,
         pause_seconds=args.pause_seconds,
         worker_environment=_worker_environment(args),
-        server_environment={**_environment(args.env), **_environment(args.env_server)},
+        server_environment={**_parse_assignments(args.env), **_parse_assignments(args.env_server)},
         destination=args.sync_dst_dir,
         warm_spares=args.warm_spares,
         segment_steps=args.segment_steps,
@@ -310,12 +310,12 @@ def make_plan(args: argparse.Namespace) -> Plan:
         resume=args.resume,
         master=local_address if local_address in hosts else hosts[0],
         destinations={host.address: host.destination for host in all_hosts},
-        workers_per_node=_workers_per_node(args.workers_per_node, args.engine),
+        workers_per_node=_parse_workers_per_node(args.workers_per_node, args.engine),
         slots={host.address: host.line.slots for host in all_hosts if host.line.slots is not None},
     )
 
 
-def _command(args: argparse.Namespace) -> tuple[str, ...]:
+def _training_command(args: argparse.Namespace) -> tuple[str, ...]:
     """The arguments of the training command, also if given as one quoted string, as in MXNet's tutorial.
 
     Raises LaunchError.
@@ -329,7 +329,7 @@ def _command(args: argparse.Namespace) -> tuple[str, ...]:
         raise LaunchError(str(error)) from error
 
 
-def _servers(option_text: str, host_count: int) -> int:
+def _parse_server_count(option_text: str, host_count: int) -> int:
     if option_text.isascii() and option_text.isdecimal() and 1 <= int(option_text) <= host_count:
         return int(option_text)
     raise LaunchError(
@@ -337,7 +337,7 @@ def _servers(option_text: str, host_count: int) -> int:
     )
 
 
-def _workers_per_node(text: str | None, engine: str | None) -> int | None:
+def _parse_workers_per_node(text: str | None, engine: str | None) -> int | None:
     """Number of workers; None if the host file's slots= decide. Raises LaunchError."""
     if text is None:
         return None if engine == "horovod" else 1
@@ -348,7 +348,7 @@ def _workers_per_node(text: str | None, engine: str | None) -> int | None:
     raise LaunchError(f"--workers-per-node {text}: must be {SLOTS}, or between 1 and {MOST_SLOTS}")
 
 
-def _launcher(text: str) -> str:
+def _parse_launcher(text: str) -> str:
     """Parse the launcher; dmlc's own launcher also supports job schedulers."""
     if text not in ("local", "ssh"):
         raise argparse.ArgumentTypeError(
@@ -363,7 +363,7 @@ def _parse_bool(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def _read_hosts(hosts_file: Path | None, workers: int, launcher: str) -> list[Host]:
+def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) -> list[Host]:
     """All hosts of the host file, without repetitions. The first `workers` hosts are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
@@ -393,13 +393,18 @@ def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
     variables = {
         ENGINE: args.engine,
         CHECKS_VARIABLE: args.checks,
-        IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore))),
+        IGNORE_VARIABLE: ",".join(sorted(_parse_rule_codes(args.ignore))),
     }
     nonempty_variables = {name: value for name, value in variables.items() if value}
-    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **nonempty_variables}
+    return {
+        **_parse_assignments(args.env),
+        **_parse_assignments(args.env_worker),
+        **_channel_variables(args.channel),
+        **nonempty_variables,
+    }
 
 
-def _codes(text: str) -> frozenset[str]:
+def _parse_rule_codes(text: str) -> frozenset[str]:
     """Parse the codes of rules. Raises LaunchError."""
     try:
         return codes_in(text)
@@ -407,7 +412,7 @@ def _codes(text: str) -> frozenset[str]:
         raise LaunchError(f"--ignore {text}: {error}") from error
 
 
-def _channels(channel_options: Sequence[str]) -> dict[str, str]:
+def _channel_variables(channel_options: Sequence[str]) -> dict[str, str]:
     """Variables for the workers' channels."""
     variables = {}
     for name_and_source in channel_options:
@@ -419,7 +424,7 @@ def _channels(channel_options: Sequence[str]) -> dict[str, str]:
     return variables
 
 
-def _environment(assignments: Sequence[str]) -> dict[str, str]:
+def _parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
     variables = {}
     for assignment in assignments:
         assignment_match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", assignment, re.DOTALL)

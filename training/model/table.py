@@ -38,7 +38,7 @@ class Placement:
 ALL = Placement(None)
 
 
-def placements(bases: Sequence[int]) -> tuple[Placement, ...]:
+def all_placements(bases: Sequence[int]) -> tuple[Placement, ...]:
     return (*(Placement(count) for count in bases), ALL)
 
 
@@ -96,7 +96,7 @@ def rows(
     """Predict all rows. With `compute_seconds` None, each network's value in `COMPUTE` is used."""
     for network in networks:
         for worker_count in workers:
-            for placement in placements(bases):
+            for placement in all_placements(bases):
                 if placement is ALL or placement.servers(worker_count) < worker_count:
                     network_compute = COMPUTE[network] if compute_seconds is None else compute_seconds
                     yield row(network, worker_count, placement, machines, network_compute, overlap)
@@ -120,7 +120,7 @@ def bottleneck_from(network: str, placement: Placement, machines: Machines, comp
 def advice(network: str, bases: Sequence[int], machines: Machines, compute_seconds: float) -> list[str]:
     """A sentence for each placement, with the number of workers from which the exchange dominates a step."""
     bottlenecks = {
-        placement: bottleneck_from(network, placement, machines, compute_seconds) for placement in placements(bases)
+        placement: bottleneck_from(network, placement, machines, compute_seconds) for placement in all_placements(bases)
     }
     return [
         f"{network}, servers on {_placement_text(placement)}: "

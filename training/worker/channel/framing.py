@@ -32,7 +32,7 @@ def payload(raw: bytes) -> bytes:
             return _MAGIC_BYTES.join(payload_parts)
 
 
-def starts_in(file: BinaryIO) -> Iterator[int]:
+def record_starts_in_file(file: BinaryIO) -> Iterator[int]:
     """Yield the offset of each record in a file, which is found by its header.
 
     Raises ValueError if a record is damaged or cut off.
@@ -61,4 +61,7 @@ def index_of(data: Path) -> list[str]:
     Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
     with data.open("rb") as data_file:
-        return [f"{record_number}\t{record_start}\n" for record_number, record_start in enumerate(starts_in(data_file))]
+        return [
+            f"{record_number}\t{record_start}\n"
+            for record_number, record_start in enumerate(record_starts_in_file(data_file))
+        ]

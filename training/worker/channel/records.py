@@ -88,12 +88,12 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
     data_and_index = objects_of(s3, source)
     index_texts = in_parallel(read_index, [index_object for _, index_object in data_and_index])
     return [
-        S3Records(data_object, starts_of(index_text, index_object, data_object.size), streams)
+        S3Records(data_object, record_starts_in_index(index_text, index_object, data_object.size), streams)
         for (data_object, index_object), index_text in zip(data_and_index, index_texts, strict=True)
     ]
 
 
-def starts_of(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def record_starts_in_index(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return where the records of an object of `size` bytes begin, ascending, from the text of its index.
 
     The index contains a line `KEY<tab>OFFSET` for each record. A key may contain spaces. Of several records with the

@@ -60,7 +60,7 @@ class Loading:
 
     def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
         """Return the given rows of a batch. `epoch` is the number that the script has for the epoch."""
-        return loader.load(self._load(loader, epoch, batch, rows))
+        return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 
     def expect(self, position: Position, number: int, workers: int) -> None:
         """Prefetch the first batches of a generation while it is formed.
@@ -81,8 +81,8 @@ class Loading:
     def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
         for epoch, batch, own_rows in self._shares.ahead(position, number, workers):
             for rows in parts(own_rows, self._at_most):
-                yield self._load(loader, epoch, batch, rows)
+                yield self._load_of_rows(loader, epoch, batch, rows)
 
-    def _load(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:
+    def _load_of_rows(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:
         seed = self._shares.seed
         return Load(seed, epoch, batch, rows) if loader.whole_batch else Load(seed, epoch, batch[rows])

@@ -35,7 +35,7 @@ def draws_as(number: int) -> int:
     return number if check_order is None else int(check_order.other_draws)
 
 
-def begin_alike() -> None:
+def seed_alike() -> None:
     """Seed NumPy and Python equally in every process, so that draws before the loop are the same on all workers.
 
     Such draws are, for example, random features. NumPy's and Python's initial seeds differ between processes, but not

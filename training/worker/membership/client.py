@@ -88,7 +88,7 @@ class CoordinatorClient:
         self._connection: BlockingConnection | None = None
         self._closed = False
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="coordinator", daemon=True).start()
+        threading.Thread(target=self._run_connections, name="coordinator", daemon=True).start()
 
     def say(self, message: FromWorker, awaits_answer: bool = False) -> None:
         """Send a message. While the connection is down, a message that awaits no answer is dropped."""
@@ -130,15 +130,15 @@ class CoordinatorClient:
                 with contextlib.suppress(WebSocketException, OSError):
                     self._connection.close()
 
-    def _run(self) -> None:
+    def _run_connections(self) -> None:
         try:
-            self._converse()
+            self._keep_connected()
         # handed to the training thread, which otherwise would not notice that this thread has ended
         except BaseException as error:  # noqa: BLE001
             self._orders.put(error)
         self._end_if_blocked()
 
-    def _converse(self) -> None:
+    def _keep_connected(self) -> None:
         down_since, delay_seconds = time.monotonic(), 0.1
         while not self._closed:
             try:
@@ -182,7 +182,7 @@ class CoordinatorClient:
                 connection.send(encode(self._dialogue.pending))
             self._connection = connection
         for order_text in connection:
-            self._take(decode(order_text))
+            self._take_order(decode(order_text))
 
     def _end_if_blocked(self) -> None:
         """End the process if the training thread does not close this connection in time.
@@ -193,7 +193,7 @@ class CoordinatorClient:
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
             self._end(TEMPORARY_FAILURE)
 
-    def _take(self, order: FromCoordinator) -> None:
+    def _take_order(self, order: FromCoordinator) -> None:
         if isinstance(order, Refused):
             self._closed = True
             raise CoordinatorLost(order.reason)

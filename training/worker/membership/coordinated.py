@@ -234,13 +234,13 @@ class CoordinatedMembership(Membership):
             ),
             awaits_answer=True,
         )
-        return self._go_on(position)
+        return self._follow_boundary_order(position)
 
     def rejoin(self, position: Position) -> Position:
         self._stepped = time.monotonic()
-        return self._go_on(position)
+        return self._follow_boundary_order(position)
 
-    def _go_on(self, position: Position) -> Position:
+    def _follow_boundary_order(self, position: Position) -> Position:
         order = (
             self._client.order()
         )  # the coordinator bounds the wait: it restarts this worker if another worker does not come

@@ -75,14 +75,14 @@ class Dialogue:
         """Note the order. Returns whether the order is new: the training thread must get only new orders."""
         match order:
             case Form(generation=generation):
-                return self._form(generation)
+                return self._accept_form(generation)
             case Go(generation=generation):
                 if generation != self.generation or self._going:
                     return False
                 self._going, self.pending = True, None
                 return True
             case Proceed():
-                return self._proceed(order)
+                return self._accept_proceed(order)
             case Abort(generation=generation):
                 if generation != self.generation:
                     return False
@@ -98,7 +98,7 @@ class Dialogue:
             case Pump(generation=generation):
                 return generation == self.generation
             case LoopOver():
-                return self._loop_over(order)
+                return self._accept_loop_over(order)
             case Leave():
                 had_left, self._left = self._left, True
                 self.pending = None
@@ -106,14 +106,14 @@ class Dialogue:
             case _:
                 return True
 
-    def _form(self, generation: int) -> bool:
+    def _accept_form(self, generation: int) -> bool:
         if generation <= (self.generation or 0):
             return False
         self.generation, self.pending, self._position = generation, None, None
         self._going = self._aborted = self._free = False
         return True
 
-    def _loop_over(self, order: LoopOver) -> bool:
+    def _accept_loop_over(self, order: LoopOver) -> bool:
         if order.loop <= self._loop:
             return False
         self._loop, self.pending = order.loop, None
@@ -123,7 +123,7 @@ class Dialogue:
             self.generation = None
         return True
 
-    def _proceed(self, order: Proceed) -> bool:
+    def _accept_proceed(self, order: Proceed) -> bool:
         if order.generation != self.generation:
             return False
         is_expected = (

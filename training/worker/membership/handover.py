@@ -169,7 +169,7 @@ class Handover:
             on_progress(
                 0, self._state.nbytes
             )  # the coordinator's time limit depends on the size, also while the state is read from storage
-        return Preparation(lambda safe: self._obtain(order, commits, safe, on_progress), order.fetch and is_small)
+        return Preparation(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
         """Return a copy of the state at a boundary, to be committed.
@@ -200,7 +200,7 @@ class Handover:
         with self._installing:
             return self._safe_states.allocate(size)
 
-    def _obtain(
+    def _obtain_state(
         self, order: Form, commits: CommitStore, safe: threading.Event, on_progress: Callable[[int, int], None]
     ) -> Kept:
         stopwatch = Stopwatch()

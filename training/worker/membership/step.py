@@ -113,7 +113,7 @@ class StepGuard:
         not measured. The coordinator ends the process if a wait takes too long.
         """
         if not aside:
-            self._measure(arrays)
+            self._measure_own_time(arrays)
         with self._changed:
             if self.aborted:
                 return False
@@ -123,7 +123,7 @@ class StepGuard:
         if len(arrays):
             self._wait_for_push = self._engine.begin(arrays[0])  # the first layer's, which is computed last
         push()
-        self._enter("wait")
+        self._enter_phase("wait")
         lost_error: SumsLost | None = None
         for key_number, array in zip(key_numbers, arrays, strict=True):
             try:
@@ -135,11 +135,11 @@ class StepGuard:
                 self._answered = key_number + 1
                 self._changed.notify_all()
         if lost_error is not None:
-            self._fail(lost_error)
+            self._report_lost_sums(lost_error)
             return False
         with self._changed:
             self._exchanges += 1
-        self._enter("held")
+        self._enter_phase("held")
         ended_at = time.monotonic()
         if not aside:
             self._summed, self._exchange_seconds = ended_at, ended_at - began_at
@@ -147,12 +147,12 @@ class StepGuard:
             self._summed += ended_at - began_at  # time spent waiting for other workers
         return True
 
-    def _fail(self, lost_error: SumsLost) -> None:
+    def _report_lost_sums(self, lost_error: SumsLost) -> None:
         """Report the loss and wait for the verdict.
 
         Whatever the verdict, this worker stays at the position before the step.
         """
-        self._enter("failed")
+        self._enter_phase("failed")
         with self._changed:
             was_aborted = self.aborted
         if not was_aborted:
@@ -161,7 +161,7 @@ class StepGuard:
             self._changed.wait_for(lambda: self._verdict is not None)
             self.aborted, self._phase = True, "out"
 
-    def _measure(self, gradients: Sequence[Any]) -> None:
+    def _measure_own_time(self, gradients: Sequence[Any]) -> None:
         """Measure, once in OWN_STEPS steps, the seconds from the last sums to this worker's own gradients.
 
         No other worker affects that time. The first step after a boundary or a formation is not measured, on any
@@ -182,7 +182,7 @@ class StepGuard:
         `reach` completes it. After True a new generation may follow too: see `aborted`.
         """
         with self._changed:
-            if self.aborted and not self._reached(after):
+            if self.aborted and not self._step_reached(after):
                 return False
             try:
                 update()  # under the lock, so that an abort finds the step either applied or not
@@ -195,7 +195,7 @@ class StepGuard:
     def reach(self, after: Position) -> bool:
         """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         with self._changed:
-            if self.aborted and not self._reached(after):
+            if self.aborted and not self._step_reached(after):
                 return False
             self._applied = after
             return True
@@ -217,7 +217,7 @@ class StepGuard:
             assert self._verdict is not None
             return self._verdict.exchanges >= exchanges_before
 
-    def _reached(self, after: Position) -> bool:
+    def _step_reached(self, after: Position) -> bool:
         self._phase = "held"
         self._changed.notify_all()
         self._changed.wait_for(lambda: self._verdict is not None)
@@ -225,7 +225,7 @@ class StepGuard:
         self._phase = "out"
         return self._verdict.position.step >= after.step
 
-    def _enter(self, phase: Literal["wait", "held", "failed"]) -> None:
+    def _enter_phase(self, phase: Literal["wait", "held", "failed"]) -> None:
         with self._changed:
             self._phase = phase
             self._changed.notify_all()
@@ -259,7 +259,7 @@ class StepGuard:
                 self._say(Whereabouts(generation=order.generation, waits=is_waiting, position=position))
             case Pump():
                 question_number = self._questions
-                self._on_own_thread("pump", lambda: self._pump(order, question_number))
+                self._on_own_thread("pump", lambda: self._push_zeros(order, question_number))
             case StepVerdict():
                 with self._changed:
                     self._verdict = order
@@ -281,7 +281,7 @@ class StepGuard:
                 self._wait_for_push()
                 self._engine.kvstore.flush()
                 self._engine.kvstore.flush()  # for parts pushed after the answers to the first flush
-                windows = len(windows_of(self._keys(keys)))
+                windows = len(windows_of(self._keys_of_numbers(keys)))
         if question == self._questions:
             self._send_status(order, keys, windows)
 
@@ -301,14 +301,14 @@ class StepGuard:
             )
         self._say(step_status)
 
-    def _pump(self, order: Pump, question: int) -> None:
+    def _push_zeros(self, order: Pump, question: int) -> None:
         """Push a part of the zeros that release blocked workers; `Zeros` says which."""
         with self._pumping:
             if question != self._questions or order.generation != self._generation:
                 return
             began_at, zero_rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)
-            keys = self._keys(order.keys or tuple(self._awaited_arrays(order.generation)))
+            keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
             if order.window is not None:
                 keys = windows_of(keys)[order.window]
             if order.fills:
@@ -333,7 +333,7 @@ class StepGuard:
         )
         self._say(pumped_report)
 
-    def _keys(self, key_numbers: Sequence[int]) -> list[Key]:
+    def _keys_of_numbers(self, key_numbers: Sequence[int]) -> list[Key]:
         return [Key(key_number, tuple(self._engine.kvstore.parts_of([key_number]))) for key_number in key_numbers]
 
     def _awaited_arrays(self, generation: int) -> dict[int, Any]:

@@ -49,7 +49,7 @@ class Zeros:
             pushed.count_unanswered()  # frees the arrays of answered requests
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
             self._filled[part] = _Pushed()
-            self._push(self._filled[part], part, 1)
+            self._push_zeros(self._filled[part], part, 1)
         self._store.flush()
 
     def mend(
@@ -76,7 +76,7 @@ class Zeros:
             requests_left_before, idle_checks = -1, 0
             while True:
                 self._store.flush()
-                due_zeros = [dict(self._due(key, count, workers, is_answered)) for key in window]
+                due_zeros = [dict(self._due_zeros(key, count, workers, is_answered)) for key in window]
                 if not any(due_zeros):
                     break
                 requests_left = sum(
@@ -94,10 +94,10 @@ class Zeros:
                         due_zeros = [dict.fromkeys(list(parts)[:1], 1) for parts in due_zeros]
                 for parts in due_zeros:
                     for part, zero_count in parts.items():
-                        self._push(self._owed[part], part, zero_count)
+                        self._push_zeros(self._owed[part], part, zero_count)
         return extra_rounds
 
-    def _due(
+    def _due_zeros(
         self, key: Key, count: int, workers: int, is_answered: Callable[[Key, Any], bool]
     ) -> Iterator[tuple[Any, int]]:
         """Yield each part with unanswered requests, and the number of zeros to push for it now."""
@@ -118,7 +118,7 @@ class Zeros:
             yield part, min(1, missing_zeros) if is_first_missing else missing_zeros
             is_first_missing = False
 
-    def _push(self, pushed: _Pushed, part: Any, count: int) -> None:
+    def _push_zeros(self, pushed: _Pushed, part: Any, count: int) -> None:
         """Push zeros by `pushpull`, never by `push`, as the servers do not answer a plain push after a pushpull."""
         for _ in range(count):
             zero_array = zeros((part.length,), part.dtype)

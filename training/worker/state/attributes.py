@@ -31,7 +31,7 @@ def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]
 
     Raises Unfit if an array is too large.
     """
-    return _fields(owner, without, type(owner).__name__, (id(owner),))
+    return _encoded_attributes(owner, without, type(owner).__name__, (id(owner),))
 
 
 def restore(owner: Any, captured: dict[str, Any]) -> None:
@@ -53,7 +53,9 @@ def array_of(encoded: dict[str, Any]) -> Any:
     return np.array(encoded["array"], dtype=encoded["dtype"]).reshape(encoded["shape"])
 
 
-def _fields(owner: Any, without: frozenset[str], path: str, enclosing_ids: tuple[int, ...]) -> dict[str, Any]:
+def _encoded_attributes(
+    owner: Any, without: frozenset[str], path: str, enclosing_ids: tuple[int, ...]
+) -> dict[str, Any]:
     encoded_fields = {}
     for name, value in sorted(vars(owner).items()):
         if name in without:
@@ -100,7 +102,7 @@ def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
         encoded_entries = [[key, _encode(item, f"{path}[{key!r}]", inner_ids)] for key, item in value.items()]
         return _NO_VALUE if any(item is _NO_VALUE for _, item in encoded_entries) else {"entries": encoded_entries}
     if hasattr(value, "__dict__") and not hasattr(value, "__code__") and not hasattr(value, "__self__"):
-        return {"fields": _fields(value, frozenset(), path, inner_ids)}
+        return {"fields": _encoded_attributes(value, frozenset(), path, inner_ids)}
     return _NO_VALUE
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from dyntrain.training.worker.state.block import checksum, header_of
 
-NO_ARRAY = "the position, a rate, the number of updates, or what is summed"
+PLAIN_VALUES_LABEL = "the position, a rate, the number of updates, or what is summed"
 SUMMED = "summed"  # entry of the job's own values; workers with different entries would wait for each other's sums
 
 

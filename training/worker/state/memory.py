@@ -35,7 +35,7 @@ class Memory:
                 raise ValueError(
                     f"job.memory({name}=...) fails: a name that begins with an underscore cannot be an attribute"
                 )
-            self._values[name] = _copy(name, value)
+            self._values[name] = _copied_value(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in vars(self).get("_values", {}):
@@ -45,7 +45,7 @@ class Memory:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
             raise AttributeError(_unknown_name(name))
-        self._values[name] = _copy(name, value)
+        self._values[name] = _copied_value(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted(self._values)
@@ -91,7 +91,7 @@ class Memories:
             )
         for values in self._all_values():
             for name in values.keys() & encoded.keys():
-                values[name] = _in_place(values[name], _decode(encoded[name]))
+                values[name] = _updated_in_place(values[name], _decode(encoded[name]))
 
     def _all_values(self) -> Iterator[dict[str, Any]]:
         for memory in self._memories:
@@ -153,7 +153,7 @@ def _decode(encoded: Any) -> Any:
     )
 
 
-def _copy(name: str, value: Any) -> Any:
+def _copied_value(name: str, value: Any) -> Any:
     return _decode(_encode(name, value))
 
 
@@ -168,7 +168,7 @@ def _canonical(encoded: Any) -> str:
     return repr(encoded + 0.0) if isinstance(encoded, int | float) and abs(encoded) < 2**53 else repr(encoded)
 
 
-def _in_place(present: Any, value: Any) -> Any:
+def _updated_in_place(present: Any, value: Any) -> Any:
     if type(present) is type(value):
         if isinstance(present, list):
             present[:] = value

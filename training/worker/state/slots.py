@@ -64,7 +64,7 @@ def write(array: Any, raw: Raw) -> None:
     try:
         _fill(array, raw)
     except mx.MXNetError:
-        as_shaped(array)
+        restore_plain_layout(array)
         _fill(array, raw)
 
 
@@ -76,7 +76,7 @@ def _fill(array: Any, raw: Raw) -> None:
 
 def overwrite(array: Any, source: Any) -> None:
     """Copy `source` into `array`, once all pending work on `array` is done."""
-    as_shaped(array)
+    restore_plain_layout(array)
     source.copyto(array)
 
 
@@ -91,7 +91,7 @@ def settle(array: Any) -> None:
     array.wait_to_read()
 
 
-def as_shaped(array: Any) -> int | None:
+def restore_plain_layout(array: Any) -> int | None:
     """Restore the plain layout of an array, and return its address.
 
     A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet copies no outside data
@@ -112,7 +112,7 @@ def in_place(array: Any) -> Raw | None:
     if not array.context.device_type.startswith("cpu"):
         return None
     number_bytes = np.dtype(array.dtype).itemsize
-    address = as_shaped(array) if array.size else None
+    address = restore_plain_layout(array) if array.size else None
     if address is None:
         return np.zeros((0, number_bytes), np.uint8)
     return np.frombuffer((ctypes.c_uint8 * (array.size * number_bytes)).from_address(address), np.uint8).reshape(

@@ -23,7 +23,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.block import HEADER_LENGTH_BYTES, StateError, allocate, header_of
 from dyntrain.training.worker.state.carried import Carried
-from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
+from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
@@ -243,7 +243,7 @@ class TrainingState:
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) of all parts of a `block` of the present state that must be equal on all workers."""
-        labels = [NO_ARRAY, *(checked_slot.label for checked_slot in self._slots()[0])]
+        labels = [PLAIN_VALUES_LABEL, *(checked_slot.label for checked_slot in self._slots()[0])]
         return tuple(zip(labels, checksums(block), strict=True))
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:

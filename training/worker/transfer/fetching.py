@@ -100,13 +100,13 @@ class _Fetch:
         """Fetch the state's remaining chunks from one source. Raises OSError if the next source should be tried."""
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
-            receiver = self._greet(connection)
-            feed = self._feed = self._feed_for(receiver.words(self._next(receiver, Kind.WORDS, deadline)))
+            receiver = self._send_request(connection)
+            feed = self._feed = self._feed_for(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)))
             while feed.ready < feed.chunks:
-                receiver.chunk(self._next(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
+                receiver.chunk(self._next_frame_of_kind(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
                 feed.one_more()
                 self._request.on_progress(feed.received, len(feed.block))
-            state_name = str(receiver.words(self._next(receiver, Kind.WORDS, deadline)).get("name"))
+            state_name = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
         if checksum(feed.block).hex() != state_name:
             feed.end()
             raise TransferError(
@@ -119,7 +119,7 @@ class _Fetch:
         if not self._request.wanted():
             raise Superseded(f"generation {self._request.generation} was withdrawn")
 
-    def _greet(self, connection: socket.socket) -> Receiver:
+    def _send_request(self, connection: socket.socket) -> Receiver:
         request, client_salt = self._request, os.urandom(SALT_BYTES)
         greeting = {
             "generation": request.generation,
@@ -132,7 +132,7 @@ class _Fetch:
         server_salt = bytes(receive_exactly(connection, memoryview(bytearray(SALT_BYTES))))
         return Receiver(connection, seal(request.token, client_salt + server_salt, request.clear), MAX_CHUNK_BYTES)
 
-    def _next(self, receiver: Receiver, expected: Kind, deadline: float) -> memoryview:
+    def _next_frame_of_kind(self, receiver: Receiver, expected: Kind, deadline: float) -> memoryview:
         while True:
             frame_kind, sealed_frame = receiver.next()
             self._check_wanted()

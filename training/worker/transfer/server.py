@@ -57,12 +57,12 @@ class StateServer:
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._socket = socket.create_server((host, 0))
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name="state-server", daemon=True).start()
+        threading.Thread(target=self._accept_connections, name="state-server", daemon=True).start()
 
     def expect(self, generation: int, token: str, clear: bool = False) -> None:
         """Serve requests for this generation from now on, and for no earlier generation."""
         with self._changed:
-            self._end()
+            self._end_offer()
             self._offer = _Offer(generation, token, clear)
             self._changed.notify_all()
 
@@ -81,7 +81,7 @@ class StateServer:
         """Stop offering the state and release its memory, once all members have the state."""
         with self._changed:
             if self._offer.generation == generation:
-                self._end()
+                self._end_offer()
 
     def close(self) -> None:
         self._closed = True
@@ -89,16 +89,16 @@ class StateServer:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._changed:
-            self._end()
+            self._end_offer()
 
-    def _end(self) -> None:
+    def _end_offer(self) -> None:
         self._offer.over = True
         if self._offer.feed is not None:
             self._offer.feed.end()
             self._offer.feed = None
         self._changed.notify_all()
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
@@ -111,7 +111,9 @@ class StateServer:
             if not self._free.acquire(blocking=False):
                 connection.close()  # a refused client tries again
                 continue
-            sender = threading.Thread(target=self._attend, args=(connection,), name="state-sender", daemon=True)
+            sender = threading.Thread(
+                target=self._serve_and_close, args=(connection,), name="state-sender", daemon=True
+            )
             try:
                 sender.start()
             except RuntimeError as error:  # no more threads can be started
@@ -119,18 +121,18 @@ class StateServer:
                 self._free.release()
                 connection.close()
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _serve_and_close(self, connection: socket.socket) -> None:
         try:
             with connection:
                 connection.settimeout(REQUEST_SECONDS)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._serve(connection)
+                self._serve_request(connection)
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.info("a transfer of the state ended early: %s", error)
         finally:
             self._free.release()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve_request(self, connection: socket.socket) -> None:
         request = json.loads(_receive_line(connection))
         generation, client_salt = int(request["generation"]), bytes.fromhex(request["salt"])
         packer, first_chunk = request["origin"], int(request["first"])
