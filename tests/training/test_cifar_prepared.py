@@ -78,7 +78,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
     cut.write_bytes(archive.read_bytes()[:-2000])
     digest = hashlib.sha256(cut.read_bytes()).hexdigest()
     for url, sha256, message in (
-        (archive.as_uri(), digest, "is damaged or another file"),
+        (archive.as_uri(), digest, "is damaged, or is another file than expected"),
         (cut.as_uri(), digest, "Compressed file ended"),
         ("http://127.0.0.1:9/x.tar.gz", digest, "give --url file:///PATH"),
         ("ftp://example.org/x", digest, "must begin with"),

@@ -5,7 +5,7 @@ That file only installs `hook` for `import mxnet`, at no cost in processes that 
 script starts inherit the variables. The processes of ps-lite do not get these variables, only the training command
 does.
 
-This does not work in a Python that ignores its environment (-I, -E) or its site (-S), or without this package.
+The replacement fails in a Python that ignores its environment (-I, -E) or site packages (-S), or lacks this package.
 """
 
 from __future__ import annotations

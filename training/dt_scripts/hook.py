@@ -1,7 +1,7 @@
 """Replaces names in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
 
 All forms of the import get the elastic names: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import
-Module`. Names that MXNet's modules imported from each other stay unchanged: `BucketingModule` and
+Module`. Names that one MXNet module imported from another stay unchanged: `BucketingModule` and
 `mxnet.module.module.Module` are MXNet's own.
 """
 

@@ -1,7 +1,7 @@
 """Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
 
-Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The script prints the advice when this
-happens at its first start.
+Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The failing script prints the advice,
+if this is the script's first start.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class SumsLost(RuntimeError):
 class Store(Protocol):
     """The kvstore of one generation.
 
-    Drop references when the generation ends: each keeps its group of workers alive.
+    Drop references to it when the generation ends, since a reference keeps the group of workers alive.
     """
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -40,7 +40,7 @@ class Store(Protocol):
         """Push the computed array `flat` for a part, in place of a lost worker."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived."""
+        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived here."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
         """Return a function that says whether the pushed array was answered by the last `flush`."""
@@ -94,7 +94,7 @@ class Engine(Protocol):
     def abandon(self) -> None:
         """Let the process end without waiting for the other workers or for sums in flight.
 
-        Afterwards the process can only end; its exit code is unchanged. Does nothing outside a generation.
+        Afterwards the process can only end, with its exit code unchanged. Does nothing outside a generation.
         """
 
 
@@ -102,7 +102,7 @@ STORES = ("dist_sync", "dist_device_sync", "dist_sync_device")  # MXNet's kvstor
 
 
 def store_named(name: Any) -> str | None:
-    """Return the name in lower case, as MXNet ignores case, or None if it is not one of `STORES`."""
+    """Return a kvstore's name in lower case, as MXNet ignores case, or None if the name is not one of `STORES`."""
     return name.lower() if isinstance(name, str) and name.lower() in STORES else None
 
 

@@ -3,7 +3,7 @@
 This engine has no servers, so base nodes are needed only for the rendezvous when a generation forms (`rendezvous`).
 
 When a worker dies, only the workers that wait for the dead worker get an error from Horovod. Two survivors that wait
-for each other would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
+for one another would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
 when it is informed of the loss.
 """
 
@@ -94,8 +94,8 @@ class AllReduce:
     def _has_ended(self) -> bool:
         """Whether Horovod's thread has ended, which no error text shows reliably.
 
-        After the thread's end every request fails. Before that, a request waits for the same request of the other
-        workers, which none of them makes.
+        After the thread's end every request fails. Before the end, a request waits for the same request of all other
+        workers, which no other worker makes.
         """
         probe_array = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe_array, op=self._hvd.Sum, name=f"probe {uuid4()}")
@@ -187,7 +187,7 @@ def _import_horovod() -> Any:
 def _wait_for_listener(address: str, port: int) -> None:
     """Wait until the address accepts connections, as Horovod would end the process after three attempts.
 
-    There is no timeout here, as the coordinator bounds a formation.
+    This function has no timeout, as the coordinator limits the time of a formation.
     """
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
@@ -196,7 +196,7 @@ def _wait_for_listener(address: str, port: int) -> None:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Yield (descriptor, inode) of this process's sockets; the inode identifies the socket."""
+    """Yield (descriptor, inode) of each socket of this process. The inode identifies the socket."""
     for descriptor_name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError, ValueError):
             link_target = os.readlink(f"/proc/self/fd/{descriptor_name}")

@@ -1,9 +1,10 @@
 """Assignment of the gradients' parts to ps-lite's servers. Pure.
 
-ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), not by
-its size. If ResNet-50's keys were numbered consecutively, one of five servers would have 45 % of all bytes, and all
-workers would wait for it. So this module chooses the numbers. `make bench BENCH=model` checks by the bytes on the links
-that the keys go to the chosen servers.
+The code of ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's
+src/kvstore/kvstore_dist.h), not by its size. If ResNet-50's keys were numbered consecutively, one of five servers would
+have 45 % of all bytes, and all workers would wait for this server. So this module chooses the keys' numbers such that
+the servers' bytes are nearly equal. `make bench BENCH=model` checks by the bytes on the links that the keys go to the
+chosen servers.
 """
 
 from __future__ import annotations

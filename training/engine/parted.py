@@ -58,11 +58,11 @@ class PartedStore:
         self._native.pushpull(part.number, array, out=array)
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived.
+        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived here.
 
         A server processes a worker's messages one after another and answers in that order. MXNet's engine also executes
-        ready operations in order, as it has one thread for them. With MXNET_CPU_WORKER_NTHREADS above one, the order is
-        nearly always the same.
+        ready operations in order, as it has one thread for them. With MXNET_CPU_WORKER_NTHREADS above one, they
+        are nearly always executed in order.
         """
         mx.nd.zeros((1,)).wait_to_read()
         mx.nd.zeros((1,)).wait_to_read()  # for operations that became ready meanwhile
@@ -80,7 +80,10 @@ class PartedStore:
 
 
 class Mark:
-    """Shows, without waiting, whether an array is computed. MXNet copies the array's first element here after that."""
+    """Shows, without waiting, whether an array is computed.
+
+    After that, MXNet copies its first element into the mark.
+    """
 
     def __init__(self, dtype: Any) -> None:
         mark_memory = np.empty((1,), dtype=dtype)

@@ -1,8 +1,8 @@
 """Splits large gradients into several keys, and assigns the keys to the servers by size. Pure.
 
-ps-lite would split a large key over all servers. If a worker died between the pushes of the pieces, the
-servers' counts would differ for ever, and no survivor could be released. So ps-lite's splitting is off, and every part
-is a key that is whole on one server.
+ps-lite would split a large key over all servers. If a worker died between the pushes of the pieces, the servers' counts
+would differ for ever, and no survivor could be released. So the splitting of keys by MXNet is off, and every part is a
+separate key on a single server.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArra
         record_arrays.append(raw_bytes.reshape(-1, RECORD_BYTES))
     records = np.concatenate(record_arrays)
     if records[:, 0].max() >= CLASSES:
-        raise CifarError(f"{file_name}, or a file before it: label {records[:, 0].max()} is not of CIFAR-10")
+        raise CifarError(f"{file_name}, or an earlier file, is no CIFAR-10 batch: it has a label {records[:, 0].max()}")
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0].astype(np.int32)
 
 
@@ -88,7 +88,9 @@ def _standardised(images: Images) -> npt.NDArray[np.float32]:
 def record_iterator(
     file: Path, batch: int, rank: int, workers: int, training: bool, threads: int = 1, padding: int = 0
 ) -> Any:
-    """One worker's part of a RecordIO file; training data are shuffled, mirrored and cropped after `padding`.
+    """Iterate over one worker's part of a RecordIO file.
+
+    Training data is shuffled, mirrored, and cropped after `padding`.
 
     Raises CifarError.
     """

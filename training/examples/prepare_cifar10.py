@@ -76,7 +76,9 @@ def _download(url: str, sha256: str, archive: IO[bytes], deadline: float) -> Non
             "give --url file:///PATH"
         ) from error
     if digest.hexdigest() != sha256:
-        raise CifarError(f"{url} is damaged or another file: its SHA-256 is {digest.hexdigest()}, not {sha256}")
+        raise CifarError(
+            f"{url} is damaged, or is another file than expected: its SHA-256 is {digest.hexdigest()}, not {sha256}"
+        )
     archive.seek(0)
 
 
@@ -92,7 +94,7 @@ def _read_member(members: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Create the files. Returns 0 if the data exists; otherwise prints the reason and returns 1."""
+    """Create the files. Returns 0 if the data exists. Otherwise prints the reason and returns 1."""
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
     parser.add_argument("--directory", type=Path, default=directory, help="folder for the files; default: %(default)s")

@@ -1,7 +1,7 @@
 """Build hook of hatchling that makes one package `dyntrain` of the repository's top folders.
 
-In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` has links to them, and an
-editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
+In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` contains links to the folders,
+and an editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
 def link(root: Path) -> None:
     """Create the folder `build/path/dyntrain` with links to the package's folders and files.
 
-    Existing links stay, as other processes may be importing through them.
+    Existing links stay, as running processes may import through them.
     """
     package_folder = root / "build" / "path" / "dyntrain"
     package_folder.mkdir(parents=True, exist_ok=True)

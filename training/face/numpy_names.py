@@ -31,7 +31,7 @@ def restore_numpy_names() -> None:
 
 
 class Finder:
-    """For MXNet, returns another finder's spec, changed so that `restore_numpy_names` runs before the module."""
+    """Finds MXNet by Python's finders, and makes `restore_numpy_names` run before MXNet's module is executed."""
 
     @classmethod
     def find_spec(

@@ -71,7 +71,7 @@ def channel_of(option: str) -> Channel:
     if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
         raise ChannelError(f"channel {name}: shuffle={seed} must be a whole number")
     if mode_name == FILE and seed is not None:
-        raise ChannelError(f"channel {name}: shuffle needs mode=pipe; in a folder the program chooses the order")
+        raise ChannelError(f"channel {name}: shuffle needs mode=pipe, as in a folder the program chooses the order")
     format_name = settings.get("format", "")
     return Channel(
         checked_name(name),

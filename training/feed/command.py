@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code. If its data cannot be read, print the reason and return 1."""
+    """Run the command and return its exit code. If a channel cannot be read, print the reason and return 1."""
     args = _parser().parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:

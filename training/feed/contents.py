@@ -95,7 +95,10 @@ class Contents:
         return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
 
     def _nonempty_objects(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
-        """Return the objects that are not empty. Raises ChannelError if all are empty, or all of one shard."""
+        """Return the objects that are not empty.
+
+        Raises ChannelError if all objects are empty, or all objects of a shard.
+        """
         nonempty = [source for source in objects if source.size]
         if not nonempty:
             problem = "all its objects are empty" if objects else f"there is no object at {channel.source}"

@@ -34,8 +34,8 @@ def copy(
 ) -> None:
     """Copy the channel's objects into `folder`.
 
-    Files that an earlier run copied are kept if object and file have not changed. Raises ChannelError if a copy fails;
-    complete files remain.
+    Files that an earlier run copied are kept if object and file have not changed. Raises ChannelError if a copy fails.
+    Complete files then remain.
     """
     objects = listed(s3, channel.source)
     if not objects:

@@ -1,7 +1,8 @@
 """Division of an epoch's objects among ranks, and of the remaining data when the ranks change. Pure.
 
-Whole objects are dealt to ranks; with a seed, in another order each epoch. All hosts compute the same result from the
-same list. If the ranks change in the middle of an object, one of the new ranks continues at the next record.
+Whole objects are dealt to ranks. With a seed, they are dealt in a new order each epoch. All hosts compute the same
+result from the same list. If the ranks change in the middle of an object, one of the new ranks continues at the next
+record.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A rank's position in its stream, after `pieces` whole pieces: at `record`, byte `offset`, of the next piece."""
+    """A rank's position in its stream: after `pieces` whole pieces, and in the next piece at `record` (byte `offset`)."""
 
     pieces: int
     record: int = 0

@@ -42,7 +42,7 @@ class Message(NamedTuple):
 class Part(NamedTuple):
     """Whole records of an object, or bytes of an object without records.
 
-    After `data` comes the object's record number `record`, at byte `offset`.
+    The next record is the object's record number `record`, at byte `offset`.
     """
 
     data: memoryview
@@ -82,7 +82,10 @@ def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, by
 
 
 def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
-    """Split a piece of an object into parts. `buffer` contains its first bytes, already read. Raises ChannelError."""
+    """Split a piece of an object into parts. `buffer` contains the first bytes of the piece, already read.
+
+    Raises ChannelError.
+    """
     source, record, offset = piece
     needed_bytes = 1
     while offset < source.size:

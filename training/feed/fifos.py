@@ -18,7 +18,7 @@ MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many byte
 
 
 class Fifo:
-    """A FIFO and its path. Opening the path never blocks, as this process holds both ends until a reader comes."""
+    """A FIFO and its path. Opening the path never blocks, as this process holds both ends of the FIFO open."""
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened

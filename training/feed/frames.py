@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 def format_of(first_bytes: bytes, name: str) -> str:
-    """Detect an object's format from its first twelve bytes, else from its name."""
+    """Detect the format of an object's records by its first twelve bytes, or otherwise by its name."""
     if len(first_bytes) >= HEADER.size and HEADER.unpack_from(first_bytes)[0] == MAGIC:
         return RECORDIO
     if len(first_bytes) >= _TF_HEADER and _checksum_matches(first_bytes, 0, 8):

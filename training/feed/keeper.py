@@ -190,7 +190,10 @@ class Keeper:
         return entry
 
     def _offer_resumed_epoch(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
-        """Offer the FIFO of a resumed epoch. A process that still reads the old FIFO no longer counts as its reader."""
+        """Offer the FIFO of a resumed epoch.
+
+        A process that still reads the old FIFO no longer counts as the epoch's reader.
+        """
         if entry.pump is not None and entry.pump in self._pumps:
             entry.pump.hang_up()
             self._pumps.remove(entry.pump)

@@ -44,7 +44,9 @@ def in_parallel(ask: Callable[[Question], Answer], questions: Iterable[Question]
 
 
 def listed(s3: Any, source: str) -> list[S3Object]:
-    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order; each object once.
+    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order.
+
+    Lists each object once.
 
     Raises ChannelError, and botocore's errors.
     """
@@ -85,7 +87,7 @@ def _objects_below_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
 def _matching(objects: list[S3Object], prefix: str) -> list[S3Object]:
     """Select a prefix's objects.
 
-    A prefix without a final slash selects the folder of that name, or objects that begin so.
+    A prefix without a final slash selects the folder of that name, or objects whose key begins with the prefix.
 
     S3 itself would list `train2/` for the prefix `train` too.
     """

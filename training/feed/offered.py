@@ -15,7 +15,7 @@ UNOPENED_SECONDS = 60.0  # after another rank opened its channel: then a rank th
 
 @dataclass
 class Offered:
-    """The FIFOs of a whole channel (`rank` None), or those of one of the `ranks` ranks among which it is divided."""
+    """The FIFOs of a whole channel (`rank` None), or of one of the `ranks` ranks among which the channel is divided."""
 
     name: str
     channel: Channel

@@ -1,4 +1,4 @@
-"""Fills one FIFO from a feeder; if the feeder dies, a new feeder continues at the next byte."""
+"""Fills one FIFO from a feeder process. If the feeder dies, a new feeder continues at the next byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranged reads of an S3 object, mostly sequential; an interrupted read continues at the same byte."""
+"""Reads ranges of an S3 object, mostly in sequence. An interrupted read continues at the same byte."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class ObjectStream:
         Raises ChannelError after `PATIENCE_SECONDS` without a byte, and at once for an error that no retry solves.
         """
         if start + length > self._source.size:
-            raise ChannelError(f"{self._source} has {self._source.size} bytes: its index belongs to another object")
+            raise ChannelError(
+                f"{self._source} has only {self._source.size} bytes, so its index belongs to another object"
+            )
         buffer_end = self._at + len(self._buffer)
         if self._body is None or not self._at <= start <= buffer_end + MAX_SKIPPED_BYTES:
             self.close()

@@ -1,4 +1,4 @@
-"""Memory and processes that outlive a worker on its host: safe memory, fork servers, spares, the reaper; AWS sessions.
+"""Memory and processes that outlive a worker on its host: safe memory, fork servers, spares, the reaper, AWS sessions.
 
 This package does not import MXNet. A fork server imports MXNet once and forks *blanks*: idle processes that wait for a
 role. A fork takes milliseconds, so workers form a group, even twice in a row, without waiting for an import. The import

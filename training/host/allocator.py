@@ -13,8 +13,8 @@ _LIBC = ctypes.CDLL(None)
 def keep_freed_memory(max_bytes: int) -> None:
     """Make this process keep up to `max_bytes` bytes of freed memory for its next allocations.
 
-    Otherwise the memory of a batch is returned to the kernel, and allocated again page by page for the next batch. The
-    peak of the memory usage stays the same, but the usage does not drop between peaks. Has no effect unless the C
+    Without this, the memory of a batch is returned to the kernel, and allocated again page by page for the next batch.
+    The peak of the memory usage stays the same, but the usage does not drop between peaks. Has no effect unless the C
     library is glibc.
     """
     mallopt = getattr(_LIBC, "mallopt", None)

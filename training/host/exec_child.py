@@ -6,8 +6,8 @@ argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. Thi
 fork and exec, because the supervisor has threads: such a hook may hang on a lock that no thread will release. If
 PROGRAM cannot be run, the exit code is that of a shell: 126 not executable, 127 not found.
 
-`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So such children are started from a thread
-that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
+`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So children with this signal are started
+from a thread that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKI
 
 
 def become(user_name: str) -> bool:
-    """Switch this process to the user `user_name`. Returns whether the switch worked; if not, prints the reason."""
+    """Switch this process to the user `user_name`. Returns whether the switch worked.
+
+    If the switch fails, prints the reason.
+    """
     try:
         user_entry = pwd.getpwnam(user_name)
         if user_entry.pw_uid != os.getuid():
@@ -61,7 +64,7 @@ def become(user_name: str) -> bool:
 def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
     """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
 
-    Variables equal to the supervisor's stay, as the supervisor's interpreter may need them.
+    Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
     """
     return {
         f"{LATER}{variable_name}"

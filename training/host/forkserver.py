@@ -2,8 +2,8 @@
 
 A blank is a process that becomes a scheduler or a server on request. The import takes seconds of processor time, and
 the number of processes is known only at a boundary. (The fork server of `multiprocessing` allows no choice of
-environment, log and process group.) `serve` is the server's side; the classes are the supervisor's side. A request is
-one datagram with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment":
+environment, log and process group.) `serve` is the server's side, and the classes are the supervisor's side. A request
+is one datagram with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment":
 {...}}`, writes `done` when it ends successfully, and its death closes the line. Blanks die with their server, and the
 server with its supervisor.
 """
@@ -109,10 +109,10 @@ class Blank:
         self.pid = 0
 
     async def started(self, uid: int | None = None) -> bool:
-        """Wait until the blank waits for its role; False if the blank, or the server before the fork, has ended.
+        """Wait until the idle process waits for its role. Returns False if this process or the fork server has ended.
 
-        `uid`: the blanks' user. A blank reports its own pid; a false pid could make a supervisor of root kill another
-        process.
+        `uid`: the blanks' user. A blank reports its own pid, and a false pid could make a supervisor of root kill
+        another process.
         """
         try:
             self.pid = int(await self._reader.readline() or 0)
@@ -136,7 +136,7 @@ class Blank:
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """Wait for the end of the process, after `started`; returns whether the process was successful."""
+        """Wait for the end of the process, after `started`. Returns whether the process was successful."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:

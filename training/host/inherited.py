@@ -1,4 +1,4 @@
-"""A socket pair of which a child process inherits one end. No other process can connect."""
+"""A socket pair of which a child process inherits one end. No other process can connect to it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The kernel can kill a child with its parent, but not a grandchild: after a SIGKILL of the bootstrap, processes of a
 training script would continue. As the nearest subreaper (prctl(2)) this process becomes the parent of all such orphans,
 and finds them even if they changed their group, session or environment. The reaper does nothing else, and imports no
-module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If both are killed at
-once, processes remain until systemd ends the control group, or the next run kills them.
+module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If the bootstrap and this
+process are killed at once, processes remain until systemd ends the control group, or the next run kills them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def reaper_pid() -> int | None:
 
 
 def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = None) -> int:
-    """Run `program` in a child process; returns its exit code (128 + a signal's number) once all descendants are gone.
+    """Run `program` in a child process. Returns its exit code (128 + a signal's number) once all descendants are gone.
 
-    Stop signals are forwarded to the child; `on_beat` is called when the child sends SIGUSR1. Call `run_below` with a
+    Stop signals are forwarded to the child. `on_beat` is called when the child sends SIGUSR1. Call `run_below` with a
     single thread, since it forks.
     """
     adopt_orphans()

@@ -41,7 +41,10 @@ class SafeMemory:
 
 
 def inherited_memory() -> tuple[int, ...]:
-    """Descriptors of the supervisor's memory, which this process's children do not inherit; () without a supervisor."""
+    """Descriptors of the supervisor's memory, which this process's children do not inherit.
+
+    Returns () without a supervisor.
+    """
     descriptor_list = os.environ.pop(SAFE_MEMORY, "")
     descriptors = tuple(int(descriptor_text) for descriptor_text in descriptor_list.split(",") if descriptor_text)
     for descriptor in descriptors:

@@ -5,8 +5,8 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
 
 The job's directory is the current directory, which all hosts must share. The launcher creates the file `host_worker`
 there: a host joins when its address is added, and leaves when the address is removed
-(`dyntrain.training.launch.host_file`). This process is the coordinator; when it ends, all processes that it started end
-too. On a cluster's node another process coordinates (`dyntrain.training.launch.on_cluster`).
+(`dyntrain.training.launch.host_file`). This process is the coordinator. When the coordinator ends, all processes that
+it started end too. On a cluster's node another process coordinates (`dyntrain.training.launch.on_cluster`).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Launcher:
         message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
-            raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
+            raise LaunchError(f"{message}. Repair this host, or remove it from the host file and lower -n")
         log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
 
     async def _launch_node(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
@@ -199,7 +199,10 @@ async def _copy_directory(directory: Path, host: Sequence[str], destination: str
 
 
 async def _end_node(process: asyncio.subprocess.Process) -> None:
-    """End a node by closing its input; after a timeout kill its descendants, then the process itself."""
+    """End a node by closing its standard input.
+
+    After a timeout, kill its descendants, then the node's process itself.
+    """
     assert process.stdin is not None
     process.stdin.close()
     for kills_descendants in (True, False):

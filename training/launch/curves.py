@@ -53,7 +53,10 @@ async def _warn_on_failure(process: asyncio.subprocess.Process, log_file: Path) 
 
 
 async def _end_writer(process: asyncio.subprocess.Process, *, ends_itself: bool) -> None:
-    """End the process that writes the curves. With `ends_itself`, give it time to end by itself before a signal."""
+    """End the process that writes the curves.
+
+    With `ends_itself`, give the process time to end by itself before it gets a signal.
+    """
     for end_process in (*((lambda: None,) if ends_itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
             end_process()

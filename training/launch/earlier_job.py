@@ -19,7 +19,10 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The earlier job. `outcome` is finished, failed, or "" if interrupted; `position` is of the last commit."""
+    """The earlier job. `outcome` is "finished", "failed", or "" for an interrupted job.
+
+    `position` is that of the job's last commit.
+    """
 
     current: CurrentJob
     outcome: str = ""
@@ -33,7 +36,10 @@ class EarlierJob:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision: `job` is the job to continue, None for a new job; `sentence` is logged first."""
+    """The decision whether to continue a job. `job` is the job to continue, or None for a new job.
+
+    Log `sentence` first.
+    """
 
     job: CurrentJob | None = None
     sentence: str = ""

@@ -127,7 +127,7 @@ def instance_of(ip: str) -> str:
 
 
 class FileHosts:
-    """The hosts of a manual job. `hosts` are the base hosts; if not `elastic`, they are all hosts, and no file is used.
+    """The hosts of a manual job. `hosts` are the base hosts, or without `elastic` all hosts, and then no file is used.
 
     Creates missing files and keeps existing ones, as the job may be resumed.
     """

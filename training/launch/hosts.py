@@ -1,7 +1,8 @@
 """Parser of host files: one host a line, by address or by a name of DNS or of `~/.ssh/config`.
 
-Lines may have `slots=`, an ssh port and comments; files may be in UTF-8 or UTF-16, with or without a BOM. The job uses
-a host's address, at which all other hosts reach it; ssh gets the name as written, so that the user's settings apply.
+Lines may contain `slots=`, an ssh port and comments. Files may be in UTF-8 or UTF-16, with or without a BOM. The job
+uses a host's address, at which all other hosts reach it. The command ssh gets the name as written, so that the user's
+settings apply.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def decode_text(raw: bytes) -> str:
 
 
 def lines_of(text: str, source: str) -> list[Line]:
-    """Parse the lines. Of the words after a host, only one like `slots=4` is used. Raises HostError."""
+    """Parse the lines. Of the words that follow the host in a line, only a word like `slots=4` is used.
+
+    Raises HostError.
+    """
     host_lines = []
     for line_number, line_text in enumerate(text.splitlines(), 1):
         words = line_text.partition("#")[0].split()
@@ -159,7 +163,7 @@ def is_loopback(address: str) -> bool:
 
 
 def address_towards(address: str) -> str:
-    """Return this machine's address on the route to `address`; no packet is sent. Raises OSError."""
+    """Return this machine's address on the route to `address`, without sending a packet. Raises OSError."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         probe_socket.connect((address, 9))
         return str(probe_socket.getsockname()[0])

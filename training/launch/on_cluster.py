@@ -1,7 +1,8 @@
 """`dyntrain launch` on a node of a cluster: the cluster runs the job.
 
 The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
-decide which nodes train. This process only shows the job's events and output; the job does not depend on this process.
+decide which nodes train. This process only shows the job's events and output, and the job does not depend on this
+process.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
 
 
 def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience_seconds: float = 0.0) -> Reply:
-    """Ask the node's program; repeat for `patience_seconds` seconds while the refusal is temporary.
+    """Send a request to the node's program. Repeat it for up to `patience_seconds` while the refusal is temporary.
 
     Raises LaunchError.
     """

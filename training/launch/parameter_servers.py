@@ -51,7 +51,7 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
 def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
     """A `bash` script for each host, which starts its processes with their logs and returns at once.
 
-    `idle_hosts` are nodes that joined after the hosts were listed; their script only prints a line.
+    `idle_hosts` are nodes that joined after the hosts were listed; whose script only prints a line.
     """
     idle_scripts = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
     return idle_scripts | {host: _host_script(training, host_number) for host_number, host in enumerate(training.hosts)}

@@ -1,11 +1,11 @@
 """The batch and the learning rate as functions of the number of workers. Pure.
 
 `FixedGlobal`: the batch over all workers is constant, and so is the learning rate. The number of workers does not
-change the mathematics. `PerWorker`: the batch grows with the workers, and the rate in proportion to it (the linear
-scaling rule of Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise of the small
-batch, so the rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate
-inside its buffer (v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by
-the ratio of the rates: the momentum correction of Goyal et al., section 3.
+change the mathematics. `PerWorker`: the batch grows with the workers, and the learning rate in proportion to the batch
+(the linear scaling rule of Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise
+of the small batch, so the rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps
+the rate inside its buffer (v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is
+scaled by the ratio of the rates: the momentum correction of Goyal et al., section 3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Each worker's samples in each step: a pure function of (seed, epoch, position, members).
 
 The samples of an epoch are a permutation of `range(samples)` drawn from (seed, epoch). A step takes the next
-`global_batch` samples, and the last step of an epoch the remaining ones. A worker's share is a contiguous slice, by the
-worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded, and no sample
-is dropped unless the script discards it.
+`global_batch` samples, and the last step of an epoch takes the remaining samples. A worker's share is a contiguous
+slice, by the worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded,
+and no sample is dropped unless the script discards it.
 """
 
 from __future__ import annotations

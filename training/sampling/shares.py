@@ -20,10 +20,10 @@ class Shares:
 
     `sequence` is the order of the data's shards, if any.
 
-    `drawn_from` is the dataset's size, if an epoch leaves some samples out; the order decides which. `drawn` returns an
-    epoch's batches if the script has its own sampler. `shift` is added to an epoch's number in the job; the sum is the
-    script's number, by which the order is drawn. `begins` is the generation's first step, of an update of `group`
-    batches, in which the shares are made unequal (see `_own_rows`); with None, all shares are equal.
+    `drawn_from` is the dataset's size, if an epoch leaves some samples out, which its order decides. `drawn` returns an
+    epoch's batches if the script has its own sampler. `shift` is added to an epoch's number in the job, and the sum is
+    the script's number, by which the order is drawn. `begins` is the generation's first step, of an update of `group`
+    batches, in which the shares are made unequal (see `_own_rows`). With None, all shares are equal.
     """
 
     samples: int
@@ -74,14 +74,14 @@ class Shares:
         return batch[rows], spectates
 
     def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield (epoch, all workers' samples, indices of this worker's) for each step until the job's end."""
+        """Yield (epoch, all workers' samples, indices of this worker's samples) for each step until the job's end."""
         while position.epoch < self.epochs:
             batch, rows, _ = self.divide(position, number, workers)
             yield self.shift + position.epoch, batch, rows
             position = self.after(position, workers)
 
     def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
-        """Same as `take`, as (all workers' samples, indices of this worker's, whether it spectates)."""
+        """Return a step's samples of all workers, the indices of this worker's samples, and whether it spectates."""
         size = self.size(position, workers)
         batch = self._kept_order(position.epoch)[0][position.offset : position.offset + size]
         own_rows = self._own_rows(position, size, number, workers)
@@ -97,7 +97,7 @@ class Shares:
         If all shares of a step that `tries` would be equal, the first worker takes one sample from the last worker. The
         unequal shares show whether a script that passes a constant to `step` (as Horovod's scripts do) counts its
         samples, or divides its loss by their number. In the last batch of the first update, the last worker takes one
-        from the first worker instead, since `step` may get that batch's size.
+        sample from the first worker instead, since `step` may get that batch's size.
         """
         rows, active_workers = np.arange(size), min(size, workers)
         is_first_updates_end = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
@@ -135,7 +135,7 @@ class Shares:
 
 
 class Excerpt(Shares):
-    """Copy of other shares, as if each batch were `batch`, and this worker's share its `rows`."""
+    """A copy of `shares`, as if each batch were `batch`, and this worker's share of a batch were its `rows`."""
 
     def __init__(self, shares: Shares, batch: Indices, rows: Indices) -> None:
         super().__init__(**{shares_field.name: getattr(shares, shares_field.name) for shares_field in fields(shares)})

@@ -13,7 +13,7 @@ class Refused(ValueError):
     """One worker has found that the script would not train correctly over several workers.
 
     Before a loop's first step, a restart does not help. Later, the other workers have made steps with the same script,
-    so the fault may be this worker's alone.
+    so the fault may lie in this worker alone.
     """
 
 

@@ -12,7 +12,7 @@ from mxnet.kvstore import KVStoreBase
 
 
 class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """Sums gradients through the engine's present generation; without an engine, only over this worker's devices.
+    """Sums gradients through the engine's present generation, or without an engine only over this worker's devices.
 
     The optimizer never runs on the servers: momentum there cannot be read back, so no commit and no joiner could get
     the momentum.

@@ -131,7 +131,7 @@ class Loader:
     @property
     def _batch_place(self) -> tuple[int, bool]:
         if self.place is None:
-            raise TypeError("this loader was not made by job.loader(), so it has no place in an epoch")
+            raise TypeError("this loader was not made by job.loader(), so it has no current batch in an epoch")
         return self.place()
 
     @property

@@ -138,7 +138,7 @@ def _checksum(batches: list[Indices]) -> int:
 
 @contextmanager
 def seeded(seed: int, epoch: int) -> Iterator[None]:
-    """Seed the global generators of NumPy and Python within the context; restore their states afterwards."""
+    """Seed the global generators of NumPy and Python within the context, and restore their states afterwards."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     python_seed, numpy_seed = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
     random.seed(int(python_seed))

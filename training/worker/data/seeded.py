@@ -60,7 +60,8 @@ class WatchedDataset(SeededDataset):
 
     Seeding MXNet's generators takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them
     except the image operators, which `ImageDraws` seeds. So the generators are seeded only once a transform has drawn
-    from them. After each batch a draw shows whether a transform has drawn. The first such batch is loaded again.
+    from them. After each batch a draw shows whether a transform has drawn. The first batch with such a draw is loaded
+    again.
     """
 
     def __init__(self, dataset: Any, checks_ahead: int = CHECKS_AHEAD) -> None:

@@ -1,8 +1,8 @@
 """A worker's side of the dialogue with the coordinator, over any number of connections. Pure.
 
 A connection may break between any two messages, so the coordinator repeats orders that may not have arrived, and the
-worker repeats its unanswered message. Duplicates are dropped here: each order is accepted once, and only at the stage
-of the worker to which the order belongs.
+worker repeats its unanswered message. Duplicates are dropped by `Dialogue`: each order is accepted once, and only at
+the stage of the worker to which the order belongs.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Membership:
     ) -> bool:
         """Push `arrays`, which are in the order of `keys`, and wait until their sums over all workers are in them.
 
-        Returns False if nothing was pushed or the sums are lost; then a new generation follows. After True, `apply`
+        Returns False if nothing was pushed or the sums are lost. Then a new generation follows. After True, `apply`
         must follow, which knows whether the sums are valid. `aside` says that the arrays are not a step's
         gradients, so their time is not measured.
         """
@@ -160,7 +160,7 @@ class Membership:
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not reach other workers: methods that would do so call `leave` instead."""
+        """Prepare a forked child, which must not reach other workers: methods that reach others call `leave` instead."""
         for method_name in COORDINATED_METHODS:
             setattr(self, method_name, leave)
 

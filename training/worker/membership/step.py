@@ -1,6 +1,6 @@
 """The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
 
-The training thread calls `run`; meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
+The training thread calls `run`. Meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
 release the GIL). See `dyntrain.training.session.generation.release` for the protocol and its reasons.
 """
 
@@ -108,7 +108,7 @@ class StepGuard:
     ) -> bool:
         """Push `arrays`, one for each of the engine's keys `key_numbers` (ascending), and wait for their sums.
 
-        Returns False if the exchange was not begun or the sums are lost; then a new generation follows. After True the
+        Returns False if the exchange was not begun or the sums are lost. Then a new generation follows. After True the
         sums may still be void: see `apply`. `aside` says that the arrays are not a step's gradients, so their time is
         not measured. The coordinator ends the process if a wait takes too long.
         """
@@ -164,8 +164,8 @@ class StepGuard:
     def _measure_own_time(self, gradients: Sequence[Any]) -> None:
         """Measure, once in OWN_STEPS steps, the seconds from the last sums to this worker's own gradients.
 
-        No other worker affects that time. The first step after a boundary or a formation is not measured, on any
-        worker.
+        The measured time does not depend on other workers. The first step after a boundary or a formation is not
+        measured, on any worker.
         """
         began_at, step_group = self._summed, self._applied.step // STEPS_PER_MEASUREMENT
         if began_at is None or step_group == self._measured:
@@ -176,7 +176,7 @@ class StepGuard:
         self._own_seconds.append(time.monotonic() - began_at)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. Returns False if the sums are void; then a new generation follows.
+        """Update with the sums of the exchange. Returns False if the sums are void. Then a new generation follows.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
         `reach` completes it. After True a new generation may follow too: see `aborted`.
@@ -203,9 +203,9 @@ class StepGuard:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange. Only then may a script base decisions on the sums.
 
-        With ps-lite, all survivors get the sums or none does. Otherwise `exchange_again` makes one more exchange. If
-        that succeeds, all workers had completed the last exchange. If it fails, the verdict says how many exchanges all
-        had completed. All other survivors make the same exchange, with the same result.
+        With ps-lite, all survivors get the sums or none does. With other engines, `exchange_again` makes one more
+        exchange. If that succeeds, all workers had completed the last exchange. If it fails, the verdict says how many
+        exchanges all had completed. All other survivors make the same exchange, with the same result.
         """
         if self._engine.release == "zeros":
             return True

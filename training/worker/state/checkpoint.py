@@ -42,8 +42,8 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
     """Return the commits of `names` that may be deleted.
 
     `written` are this process's own commits, oldest first. The last of them was just written. The coordinator may not
-    have known the last few of them when it chose which commits to `keep`, so these stay. Commits newer than the last
-    written one belong to a process that replaced this process, so they stay too.
+    have known the last few of them when it chose which commits to `keep`, so these stay. Commits newer than this
+    process's last commit belong to a process that replaced this process, so they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
@@ -61,7 +61,8 @@ class CommitStore:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint directory {directory}: {error.strerror}; free space or give another with --checkpoint-dir"
+                f"checkpoint directory {directory} cannot be used: {error.strerror}; free space or give another "
+                "with --checkpoint-dir"
             ) from error
 
     def write(

@@ -60,7 +60,7 @@ class OptimizerStates:
         )
 
     def begin(self, trainer: Any) -> None:
-        """Before an update, create the states of those parameters again that were never updated."""
+        """Before an update, create the states again for parameters that were never updated."""
         trainer_number = self._trainers.index(trainer)
         for param_number in [
             param_number for unused_trainer, param_number in self._unused if unused_trainer == trainer_number

@@ -137,7 +137,7 @@ class _Fetch:
             frame_kind, sealed_frame = receiver.next()
             self._check_wanted()
             if time.monotonic() > deadline:
-                raise StreamError("the source is itself still waiting for the state")
+                raise StreamError("no state arrived in time: the source is itself still waiting for the state")
             if frame_kind is expected:
                 return sealed_frame
             if frame_kind is not Kind.WAIT:

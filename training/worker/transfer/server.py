@@ -154,7 +154,10 @@ class StateServer:
             _send_chunks(connection, connection_seal, feed, first_chunk)
 
     def _offer_of(self, generation: int) -> _Offer | None:
-        """Return a generation's offer. Returns None if the generation is over, or was not ordered here in time."""
+        """Return a generation's offer.
+
+        Returns None if the generation is over, or if this worker got no order for it in time.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST_SECONDS)
             return self._offer if self._offer.generation == generation and not self._offer.over else None

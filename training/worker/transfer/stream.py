@@ -67,7 +67,7 @@ class Encrypted:
 
 
 class InTheClear:
-    """Detects damage, not forgery: for a network that no other party can reach."""
+    """Sends frames unencrypted, and detects damage but not forgery: for a network that no other party can reach."""
 
     def __init__(self) -> None:
         self._frames = 0
@@ -114,7 +114,7 @@ def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> 
 
 
 class Receiver:
-    """Reads frames into one buffer, which grows to the largest size allowed if needed."""
+    """Reads frames into one buffer, which grows to the largest allowed frame if needed."""
 
     def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
         self._connection, self._seal, self._largest = connection, seal, max(largest, MAX_WORDS_BYTES) + TAG_BYTES
