@@ -40,7 +40,7 @@ class Store(Protocol):
         """Push the computed array `flat` for a part, in place of a lost worker."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived here."""
+        """Wait until the servers have processed all pushes of this worker, and their answers so far are here."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
         """Return a function that says whether the pushed array was answered by the last `flush`."""
@@ -56,7 +56,7 @@ class Engine(Protocol):
     """Sums gradients over the workers of one generation at a time."""
 
     name: EngineName
-    release: Literal["zeros", "error"]
+    release: Literal["zeros", "error"]  # how survivors get free when a worker dies in a step
 
     @property
     def kvstore(self) -> Store: ...

@@ -30,8 +30,8 @@ from dyntrain.training.protocol.engines import EngineName
 
 # A day: the coordinator decides which workers are lost, and ends a worker that never forms; Gloo's timeout must not.
 NO_BOUND_SECONDS = "86400"
-GRACE_SECONDS = 0.25
-CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01
+GRACE_SECONDS = 0.25  # for Horovod's threads to agree to end
+CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01  # timeout of an attempt to connect, and pause after it
 PROBE_TIMEOUT_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
 
 

@@ -8,7 +8,7 @@ import socket
 import struct
 
 SIOCGIFADDR = 0x8915  # of linux/sockios.h
-_NAME_BYTES = 16
+_NAME_BYTES = 16  # most bytes of an interface's name, with its final zero
 
 
 def interface_of(address: str) -> str:

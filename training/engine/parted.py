@@ -13,7 +13,7 @@ from dyntrain.training.engine.store import Part
 
 # A command without effect on a server that only sums. The first worker of each group always sends it (`CommandType` in
 # MXNet's src/kvstore/kvstore_dist_server.h).
-SYNC_MODE = 3
+SYNC_MODE = 3  # number of the command
 NOT_WRITTEN_BYTE = 0xA5  # a byte: four or more such bytes are a value that no sum has
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dyntrain.training.engine.dealing import numbered
 
-WIDTHS = {"float16": 2, "float32": 4, "float64": 8}
+WIDTHS = {"float16": 2, "float32": 4, "float64": 8}  # bytes of an element
 PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small enough to spread over servers
 
 
@@ -20,9 +20,9 @@ PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small en
 class Part:
     """Elements `start` to `start + length` of the flattened gradient `key`."""
 
-    key: str
-    start: int
-    length: int
+    key: str  # name of the gradient
+    start: int  # first element, in the flattened gradient
+    length: int  # number of elements
     dtype: str
     whole: tuple[int, ...] | None  # the gradient's shape if the gradient is not split
     number: int = 0  # the part's key in ps-lite

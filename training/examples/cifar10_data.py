@@ -25,9 +25,9 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.examples.cifar10_records import write_records
 from dyntrain.training.worker.data.batches import ArrayBatches
 
-TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"
-SIDE, CLASSES = 32, 10
-RECORD_BYTES = 1 + 3 * SIDE * SIDE
+TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"  # names of the RecordIO files
+SIDE, CLASSES = 32, 10  # pixels of an image's side, and number of classes
+RECORD_BYTES = 1 + 3 * SIDE * SIDE  # one byte for the label, then the pixels
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (51.6, 50.8, 51.3)  # of each channel, over the real training data
 Images = npt.NDArray[np.uint8]
 

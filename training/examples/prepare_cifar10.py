@@ -36,7 +36,7 @@ BATCHES_OF_RECORD_FILE = {
 }
 MAX_BATCH_BYTES = 64 << 20  # of one part; the real ones have 30 MB
 SILENCE_SECONDS = 30.0  # without data from the network
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20  # of the download that are read at once
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:

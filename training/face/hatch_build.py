@@ -11,8 +11,14 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDERS = ("controller", "node_bootstrap", "training")
-FACE_FILES = ("__init__.py", "__main__.py", "missing.py", "numpy_names.py", "py.typed")
+FOLDERS = ("controller", "node_bootstrap", "training")  # top folders of the package
+FACE_FILES = (
+    "__init__.py",
+    "__main__.py",
+    "missing.py",
+    "numpy_names.py",
+    "py.typed",
+)  # files at the top of the package
 PATH_FILE = "dyntrain-numpy-names.pth"  # in site-packages; sorts after the path file of an editable install
 EMBEDDED_CLOUD_FILES = (
     "app.py",

@@ -11,8 +11,8 @@ from dyntrain.training.feed.places import ChannelError, checked_name, checked_so
 
 PIPE, FILE = MODES = ("pipe", "file")
 ROOT = "/opt/ml/input/data"  # SageMaker's folder for the data of all channels
-_SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)
-_RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")
+_SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)  # last setting of a channel option
+_RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")  # name of a channel that belongs to one rank
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Channel:
     is detected from the objects.
     """
 
-    name: str
-    source: str
-    mode: str = PIPE
+    name: str  # as in the option and in the FIFOs' names
+    source: str  # address in S3
+    mode: str = PIPE  # PIPE or FILE
     seed: int | None = None  # of the random order of the objects
     format: str = ""  # of the records, one of `frames.FORMATS`
 

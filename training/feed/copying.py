@@ -19,10 +19,10 @@ from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, pars
 from dyntrain.training.feed.stream import ObjectStream
 
 PARALLEL_COPIES = 8
-READ_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024  # read from an object at once
 PROGRESS_SECONDS = 10.0  # between progress messages
-PARTIAL_SUFFIX = ".part"
-_CopyRecord = tuple[str, str, int, int]
+PARTIAL_SUFFIX = ".part"  # of a file that is being copied
+_CopyRecord = tuple[str, str, int, int]  # path, ETag, size, time of the last change
 
 
 def copy(

@@ -16,15 +16,15 @@ from dyntrain.training.feed.places import ChannelError, S3Object
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 SAGEMAKER_CHANNELS = 20  # channels in a job
-_SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")
+_SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")  # key below the prefix: number of the shard, then a name
 
 
 class Piece(NamedTuple):
     """An object's records from number `record` on. That record begins at byte `offset` of the object."""
 
     source: S3Object
-    record: int = 0
-    offset: int = 0
+    record: int = 0  # number of the first record in the object
+    offset: int = 0  # byte at which this record begins
 
     @property
     def size(self) -> int:
@@ -33,11 +33,11 @@ class Piece(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A rank's position in its stream: after `pieces` whole pieces, and in the next piece at `record` (byte `offset`)."""
+    """A rank's position in its stream: after `pieces` whole pieces, in the next piece at `record` (byte `offset`)."""
 
-    pieces: int
-    record: int = 0
-    offset: int = 0
+    pieces: int  # number of whole pieces before the position
+    record: int = 0  # number of the next record, if the piece has begun
+    offset: int = 0  # byte at which this record begins
 
 
 Stream = Sequence[Piece]

@@ -15,12 +15,12 @@ from dyntrain.training.feed.pump import MOST_DEATHS
 
 @dataclass
 class _Errand:
-    channel: str
-    request: Callable[[], Any]
+    channel: str  # name
+    request: Callable[[], Any]  # runs in the child process
     on_answer: Callable[[Any], None]
     child_pid: int
     answer_bytes: bytearray = field(default_factory=bytearray)
-    child_deaths: int = 0
+    child_deaths: int = 0  # unsuccessful children so far
 
 
 class Errands:

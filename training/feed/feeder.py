@@ -34,8 +34,8 @@ Write = Callable[[Sequence["bytes | memoryview"]], object]
 class Message(NamedTuple):
     """A message of a feeder. `position` is the stream's position after `data`."""
 
-    kind: int
-    position: Position
+    kind: int  # DATA, END or PROBLEM
+    position: Position  # after the data
     data: memoryview = memoryview(b"")
 
 
@@ -46,8 +46,8 @@ class Part(NamedTuple):
     """
 
     data: memoryview
-    record: int
-    offset: int
+    record: int  # number of the next record in the object
+    offset: int  # byte at which the next record begins
 
 
 def messages(

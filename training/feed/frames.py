@@ -23,8 +23,8 @@ FORMAT_BY_SUFFIX = {
 MAGIC = 0xCED7230A  # at the start of each frame of RecordIO
 HEADER = struct.Struct("<II")  # of a RecordIO frame: MAGIC, then kind and length
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # kinds of RecordIO frames: a whole record, or a part of a record
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")  # of a TFRecord's length field
+_CRC = struct.Struct("<I")  # of a TFRecord's checksum field
 _TF_HEADER, _TF_FRAME = 12, 16  # bytes
 NO_BOUND = 1 << 62  # records
 Checksum = Callable[[bytes], int]
@@ -41,9 +41,9 @@ class DamagedRecord(ValueError):
 class Split(NamedTuple):
     """A buffer contains `records` whole records, up to byte `end`. The next record needs at least `wanted` bytes."""
 
-    end: int
-    records: int
-    wanted: int = 0
+    end: int  # byte after the last whole record
+    records: int  # number of whole records
+    wanted: int = 0  # bytes that the next record needs at least
 
 
 def format_of(first_bytes: bytes, name: str) -> str:

@@ -17,18 +17,18 @@ UNOPENED_SECONDS = 60.0  # after another rank opened its channel: then a rank th
 class Offered:
     """The FIFOs of a whole channel (`rank` None), or of one of the `ranks` ranks among which the channel is divided."""
 
-    name: str
+    name: str  # of the channel, with the rank if the FIFO is for one rank
     channel: Channel
-    rank: int | None
-    ranks: int | None
-    epoch: int = 0
-    fifo: Fifo | None = None
+    rank: int | None  # which rank reads, or None for the whole channel
+    ranks: int | None  # number of ranks among which the channel is divided
+    epoch: int = 0  # of the FIFO that is offered
+    fifo: Fifo | None = None  # that is offered and not opened yet
     guard: Fifo | None = None  # of the epoch that is being read, or was read last
     waits_for_list: bool = False  # opened before the channel's objects were listed
-    write_end: int = -1
-    pump: Pump | None = None
-    reader: str = ""
-    opened_at: float | None = None
+    write_end: int = -1  # descriptor of the opened FIFO
+    pump: Pump | None = None  # which fills the opened FIFO
+    reader: str = ""  # description of the process that reads
+    opened_at: float | None = None  # when the first FIFO was opened
     was_warned: bool = False
     resumed_streams: dict[int, list[Piece]] = field(default_factory=dict)  # by epoch: the streams of a resumed epoch
 

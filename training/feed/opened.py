@@ -8,11 +8,16 @@ import os
 import struct
 from collections.abc import Collection
 
-_EVENT = struct.Struct("iIII")
-_IN_OPEN = 0x20
+_EVENT = struct.Struct("iIII")  # inotify_event: watch, mask, cookie, length of the name
+_IN_OPEN = 0x20  # inotify's mask for an opened file
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
-_RANK_VARIABLES = (b"RANK=", b"HOROVOD_RANK=", b"OMPI_COMM_WORLD_RANK=", b"NODE_RANK=")
+_RANK_VARIABLES = (
+    b"RANK=",
+    b"HOROVOD_RANK=",
+    b"OMPI_COMM_WORLD_RANK=",
+    b"NODE_RANK=",
+)  # environment variables with a process's rank
 
 
 class Opened:

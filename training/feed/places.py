@@ -26,8 +26,8 @@ class S3Object:
 
     bucket: str
     key: str
-    size: int
-    etag: str
+    size: int  # bytes
+    etag: str  # changes when the object is replaced
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}"

@@ -14,7 +14,7 @@ from dyntrain.training.feed.feeder import DATA, END, HEADER
 from dyntrain.training.feed.fifos import enlarge
 
 MOST_DEATHS = 5  # of feeders in a row, without a byte written in between
-READ_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024  # most bytes of a read
 _SPLICE_F_NONBLOCK = 2
 MOVES_PER_TURN = 64  # reads and writes in a turn, so that other pumps get their turns
 Start = Callable[[Position, int], "tuple[int, int]"]  # starts a feeder at a position, which skips so many bytes

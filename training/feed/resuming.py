@@ -28,10 +28,10 @@ class Resume(NamedTuple):
     `objects` is a digest of the channel's objects, "" if unknown.
     """
 
-    epoch: int = 0
-    ranks: int = 1
-    records: tuple[tuple[int, ...], ...] = ()
-    objects: str = ""
+    epoch: int = 0  # to resume
+    ranks: int = 1  # number of ranks from now on
+    records: tuple[tuple[int, ...], ...] = ()  # trained records by set of ranks, then rank
+    objects: str = ""  # digest of the channel's objects
 
     def text(self) -> str:
         """The JSON text that the rank reads and stores with its model."""

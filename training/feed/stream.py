@@ -12,7 +12,7 @@ from dyntrain.training.feed.places import ChannelError, S3Object
 PIECE_BYTES = 256 * 1024  # bytes taken from the connection at once
 MAX_SKIPPED_BYTES = 1024 * 1024  # a gap up to this is read and dropped, as a new request costs a round trip
 PATIENCE_SECONDS = 90.0  # seconds without a byte; less than the two minutes that a loader waits for a batch
-LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 5.0  # between attempts to read
 
 
 class ObjectStream:

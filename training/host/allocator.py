@@ -6,7 +6,7 @@ import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # malloc.h; see `man 3 mallopt`
 MMAP_LARGEST = 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)  # glibc refuses more
-PIECE_BYTES = MMAP_LARGEST // 2
+PIECE_BYTES = MMAP_LARGEST // 2  # largest single allocation of `fill_memory`
 _LIBC = ctypes.CDLL(None)
 
 

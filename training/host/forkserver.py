@@ -24,9 +24,9 @@ from dyntrain.training.host.inherited import InheritedSocket
 from dyntrain.training.timeouts import timeout
 
 FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inherits
-MAX_LINE_BYTES = 64 * 1024
-KILL_SECONDS = 5.0
-DONE = b"done\n"
+MAX_LINE_BYTES = 64 * 1024  # of the line with a blank's role
+KILL_SECONDS = 5.0  # for a killed process to end
+DONE = b"done\n"  # sent by a blank whose work is done
 RunRole = Callable[[str, dict[str, str]], None]
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from dyntrain.training.host.parentage import adopt_orphans, descendants, die_with_parent, kill_all
 
-KILL_SECONDS = 5.0
-FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+KILL_SECONDS = 5.0  # for killed descendants to end
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # signals that are passed on to the child
 AWAITED_SIGNALS = {*FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGUSR1}
 _reaper_pids: list[int] = []
 

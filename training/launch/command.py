@@ -42,7 +42,7 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.timeouts import timeout
 from pydantic import SecretStr
 
-CLUSTER = "manual"
+CLUSTER = "manual"  # the cluster's name in the files of a launched job
 WATCH_SECONDS = 0.2  # between checks for hosts without a node
 END_SECONDS = 15.0  # for a node to end its processes, after its input was closed
 # ssh cannot ask about host keys here, so unknown keys are accepted, and changed keys refused
@@ -59,7 +59,7 @@ SSH = (
 )
 COPY_SECONDS = 600.0  # for one host
 CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile, though the copy is complete
-FAILED = 1
+FAILED = 1  # exit code
 RESTARTS = 5  # of a node process on a host that stays in the membership
 log = logging.getLogger("launch")
 

@@ -15,7 +15,7 @@ from dyntrain.training.host import exec_child
 from dyntrain.training.timeouts import timeout
 
 END_SECONDS = 60.0  # to write and upload the last points; more than a busy machine needs
-LOG_NAME = "tensorboard.log"
+LOG_NAME = "tensorboard.log"  # in the job's folder
 log = logging.getLogger("launch")
 
 

@@ -25,8 +25,8 @@ class EarlierJob:
     """
 
     current: CurrentJob
-    outcome: str = ""
-    position: Position = START
+    outcome: str = ""  # finished, failed, or "" for an interrupted job
+    position: Position = START  # of the last commit
 
     @property
     def stopped_at(self) -> str:
@@ -41,8 +41,8 @@ class Decision:
     Log `sentence` first.
     """
 
-    job: CurrentJob | None = None
-    sentence: str = ""
+    job: CurrentJob | None = None  # to continue, or None for a new job
+    sentence: str = ""  # to log first
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:

@@ -47,9 +47,9 @@ class EditResult(Enum):
 class Rules:
     """Conditions for an edit: all `base` hosts, at least `minimum` hosts, and `settle` seconds without a change."""
 
-    base: tuple[str, ...]
-    minimum: int = 1
-    settle: float = 2.0
+    base: tuple[str, ...]  # hosts that may not be removed
+    minimum: int = 1  # number of hosts
+    settle: float = 2.0  # seconds without a change
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class WatchedFile:
     Pure: `look` returns the next state.
     """
 
-    hosts: tuple[str, ...]
-    text: str = ""
-    changed_at: float = 0.0
+    hosts: tuple[str, ...]  # present hosts of the job
+    text: str = ""  # as last read
+    changed_at: float = 0.0  # when `text` last changed
 
     def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
         """State after a resumed launch read its host file: valid hosts count at once, an invalid file is ignored."""

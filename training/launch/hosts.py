@@ -31,10 +31,10 @@ class HostError(ValueError):
 class Line:
     """A parsed line. `host` is without ssh's port. `slots` is the number of workers, or None if unspecified."""
 
-    number: int
-    host: str
-    port: int | None = None
-    slots: int | None = None
+    number: int  # in the file, from 1
+    host: str  # name or address, with the user for ssh
+    port: int | None = None  # of ssh
+    slots: int | None = None  # number of workers on the host
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Line:
 class Host:
     """A host: the `address` at which the job's other hosts reach it, and the `line` for ssh."""
 
-    address: str
+    address: str  # at which other hosts reach it
     line: Line
 
     @property

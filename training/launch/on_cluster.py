@@ -25,14 +25,14 @@ from dyntrain.training.launch.plan import LaunchError, OnCluster
 from dyntrain.training.ledger import EventTail
 from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, Reply, ToEnd, ToLaunch, ask
 
-LOOK_SECONDS = 0.2
-RETRY_SECONDS = 1.0
+LOOK_SECONDS = 0.2  # between checks for new events and output
+RETRY_SECONDS = 1.0  # between requests to the node's program
 EARLIER_LAUNCH_SECONDS = 60.0  # for the end of the previous launch
 QUIET_END_SECONDS = 2.0  # without output after the job's end, as the script may still print
 MAX_READ_BYTES = 1024 * 1024
 FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # as MXNet's launchers do
 FORWARDED_PREFIXES = ("MXNET_",)
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code
 
 
 def desk() -> Path | None:
@@ -112,7 +112,7 @@ class _JobStreams:
 
     reply: Reply
     _event_tail: EventTail = field(init=False)
-    _output_byte: int = field(init=False)
+    _output_byte: int = field(init=False)  # bytes of the log that are shown
 
     def __post_init__(self) -> None:
         self._event_tail = EventTail(Path(self.reply.events))

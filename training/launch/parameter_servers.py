@@ -15,7 +15,7 @@ from shlex import join, quote
 
 from dyntrain.training.launch.hosts import decode_text, lines_of
 
-SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230
+SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230  # of the parameter server, and of a host's first worker
 MOST_GPUS = 64
 HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # pattern of a host's name, which is also a file's name
 
@@ -29,9 +29,9 @@ class Training:
     """The training. `command` starts the training script, without the flags of its role."""
 
     hosts: tuple[str, ...]
-    gpus: int
-    command: tuple[str, ...]
-    log_dir: str
+    gpus: int  # number of GPUs on each host
+    command: tuple[str, ...]  # of the training script, without the flags of its role
+    log_dir: str  # folder for the processes' logs
 
 
 def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.slots import MOST_SLOTS
 from dyntrain.training.worker.channel.objects import variable
 
-ALL, SLOTS = "all", "slots"
+ALL, SLOTS = "all", "slots"  # values of --num-servers and of --workers-per-node
 TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
 # options that also apply on a cluster; -n and -H only repeat the cluster's own
@@ -64,7 +64,7 @@ class Plan:
 
     hosts: tuple[str, ...]  # addresses of the base hosts
     servers: int  # number of parameter servers
-    launcher: str
+    launcher: str  # "ssh" or "local"
     elastic: bool
     host: str  # the coordinator's address
     port: int  # the coordinator's port; 0: any free port
@@ -76,8 +76,8 @@ class Plan:
     destination: str | None  # folder on each host into which the directory is copied
     warm_spares: int
     segment_steps: int | None
-    boundary: Literal["epoch", "segment"]
-    checkpoint_dir: Path | None
+    boundary: Literal["epoch", "segment"]  # where an edit of the host file takes effect
+    checkpoint_dir: Path | None  # folder for commits
     events: Path | None  # file for a copy of the job's events
     state_transfer: Literal["encrypted", "clear"]
     serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
@@ -111,8 +111,8 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 class OnCluster:
     """A checked command line of a launch on a cluster's node."""
 
-    command: tuple[str, ...]
-    environment: dict[str, str]
+    command: tuple[str, ...]  # the training command
+    environment: dict[str, str]  # variables for the workers
     dt_scripts: bool
 
 

@@ -14,8 +14,8 @@ from dyntrain.training.model.networks import Key
 class Dealt:
     """The bytes of gradients on each server, and the bytes of the largest key."""
 
-    servers: tuple[int, ...]
-    largest: int
+    servers: tuple[int, ...]  # bytes on each server
+    largest: int  # bytes of the largest key
 
     @property
     def total(self) -> int:

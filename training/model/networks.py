@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-Key = tuple[str, tuple[int, ...], str]
+Key = tuple[str, tuple[int, ...], str]  # name, shape, type of the elements
 Shapes = Iterator[tuple[int, ...]]
 
 RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of each stage, and their output channels

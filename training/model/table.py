@@ -10,12 +10,12 @@ from dyntrain.training.model.dealing import Dealt, deal
 from dyntrain.training.model.networks import NETWORKS
 from dyntrain.training.model.prediction import Machines, exchange, pause_seconds, release, step_seconds
 
-BASES = (1, 2, 4)
+BASES = (1, 2, 4)  # numbers of base nodes in the table
 MOST_WORKERS = 64
 # Not measured here, but from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a
 # second in batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
 # (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: `dyntrain model` has an option for this time.
-COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}
+COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}  # seconds of computation in a step
 COPIES = {
     "ResNet-50": 2,
     "BERT-large": 3,
@@ -26,7 +26,7 @@ COPIES = {
 class Placement:
     """Where the servers run: on `bases` base nodes, or with None on every member (`servers: all`)."""
 
-    bases: int | None
+    bases: int | None  # number of base nodes with a server, or None
 
     def servers(self, workers: int) -> int:
         return workers if self.bases is None else self.bases
@@ -53,9 +53,9 @@ class Row:
     workers: int
     placement: Placement
     exchange: float  # time to exchange the gradients
-    limit: str
+    limit: str  # resource that limits the exchange
     step: float  # time of a step
-    efficiency: float
+    efficiency: float  # share of a step that is computation
     pause: float  # pause when a worker joins
     release: float  # time until survivors of a crash are released
 

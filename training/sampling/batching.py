@@ -20,7 +20,7 @@ from dyntrain.training.sampling.whole import whole
 class FixedGlobal:
     """Batches of `batch` samples over all workers."""
 
-    batch: int
+    batch: int  # samples of a batch over all workers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", whole("batch", self.batch))
@@ -41,7 +41,7 @@ class PerWorker:
     rate goes to its new value, or None for an epoch. `correct_momentum` scales the momentum with the rate.
     """
 
-    batch: int
+    batch: int  # samples of a batch on each worker
     base_workers: int | None = None
     ramp: int | None = None
     correct_momentum: bool = True
@@ -67,7 +67,7 @@ class PerWorker:
         if size > 1 and self.base_workers not in (None, size):
             raise ValueError(
                 f"base_workers={self.base_workers} and ElasticJob.join(size={size}) differ: both say for how many "
-                "workers the script's rate is, so give only one"
+                "workers the script's learning rate is meant, so give only one of them"
             )
         return replace(self, base_workers=self.base_workers or size)
 
@@ -90,9 +90,9 @@ class Ramp:
     Samples are counted over all workers since the job began.
     """
 
-    start: float = 1.0
-    goal: float = 1.0
-    since: int = 0
+    start: float = 1.0  # factor at the ramp's start
+    goal: float = 1.0  # factor at the ramp's end
+    since: int = 0  # sample at which the ramp starts
     length: int = 0  # in samples
 
     def factor(self, samples: int) -> float:
@@ -117,10 +117,10 @@ class WorkerRate:
     the number of samples that the script's schedule counts as one update.
     """
 
-    unit: int
-    samples: int = 0
+    unit: int  # samples of one update in the script's schedule
+    samples: int = 0  # trained so far
     ramp: Ramp = Ramp()
-    factor: float = 1.0
+    factor: float = 1.0  # at the last update
 
     @property
     def updates(self) -> int:

@@ -19,8 +19,8 @@ from dyntrain.training.sampling.sharding import Indices, epoch_order
 class ShardOrder:
     """The order. `shards` contains the number of samples of each shard, in the dataset's order."""
 
-    shards: tuple[int, ...]
-    lanes: int
+    shards: tuple[int, ...]  # number of samples in each shard
+    lanes: int  # number of shards that are read at the same time
 
     def __post_init__(self) -> None:
         if not self.shards or min(self.shards) < 1 or self.lanes < 1:

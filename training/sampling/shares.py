@@ -26,11 +26,11 @@ class Shares:
     batches, in which the shares are made unequal (see `_own_rows`). With None, all shares are equal.
     """
 
-    samples: int
+    samples: int  # in an epoch
     epochs: int
     seed: int
     batching: Batching
-    sequence: ShardOrder | None = None
+    sequence: ShardOrder | None = None  # order of the shards
     drawn_from: int | None = None  # size of the dataset
     drawn: Callable[[int], Sequence[Indices]] | None = None  # an epoch's batches from the script's own sampler
     shift: int = 0  # epochs

@@ -40,10 +40,10 @@ class LoaderBroken(RuntimeError):
 class Load:
     """A worker's batch to load: the `rows` (None: all rows) of the batch made from the samples at `indices`."""
 
-    seed: int
+    seed: int  # of the random draws
     epoch: int
-    indices: Indices
-    rows: Indices | None = None
+    indices: Indices  # the batch's samples
+    rows: Indices | None = None  # rows of the batch to return; None: all
 
     def equals(self, other: Load) -> bool:
         return (

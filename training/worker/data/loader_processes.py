@@ -25,7 +25,7 @@ from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import CHECKS_AHEAD, Key, SampleError, WatchedDataset, key_of_batch
 from mxnet.gluon.data import dataloader
 
-START_SECONDS = 120
+START_SECONDS = 120  # for the loading processes to start
 FOLDER_PREFIX = "dynload-"  # followed by the pid of the process that owns the folder
 KEPT_BYTES = 256 * 1024 * 1024  # freed memory that each process keeps: for a batch of 256 images and their sources
 MAX_FOLDER_CHARACTERS = (
@@ -140,12 +140,12 @@ class _BatchDropped(Exception):
 class _Work:
     """The data that a loading process inherits by the fork, and that therefore needs no pickling."""
 
-    parent: int
+    parent: int  # pid of the process that forked
     dataset: WatchedDataset
     batchify: Batchify
-    ticket: Any
+    ticket: Any  # shared number: older batches are dropped
     numpy_modes: tuple[bool, bool]
-    folder: str
+    folder: str  # for temporary files
     whole_batch: bool
     padding: Padding
     batch_ticket: int = 0  # of the current batch

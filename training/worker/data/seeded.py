@@ -20,7 +20,7 @@ from dyntrain.training.worker.data.image_draws import ImageDraws
 
 Key = tuple[int, int, int]  # seed, epoch, index
 CHECKS_AHEAD = 64  # batches whose expected check draw is computed in advance
-_PIXEL_SHAPE = (1, 1, 1)
+_PIXEL_SHAPE = (1, 1, 1)  # of the image for a check draw
 _BATCH_OFFSET = 1 << 62  # above every sample's index
 
 

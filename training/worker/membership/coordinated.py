@@ -59,7 +59,7 @@ from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
 STATISTICS_KEY = "statistics"  # name of the key after the gradients' keys
-PROGRESS_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0  # between reports of progress
 LOOK_SECONDS = 0.2  # between two checks for another order, while the state is fetched
 log = logging.getLogger(__name__)
 

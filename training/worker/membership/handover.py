@@ -68,10 +68,10 @@ class JobState(Protocol):
 class Kept:
     """The state of a generation's first position: its block, its digest, and the seconds of each part of the work."""
 
-    block: memoryview
-    digest: str
+    block: memoryview  # the packed state
+    digest: str  # of all checksums
     checks: tuple[tuple[str, str], ...]  # (name, checksum) of each compared array
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # of each part of the work, by name
 
 
 class Preparation:

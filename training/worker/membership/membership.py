@@ -160,7 +160,7 @@ class Membership:
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not reach other workers: methods that reach others call `leave` instead."""
+        """Prepare a forked child, which must not reach other workers: methods that do so call `leave` instead."""
         for method_name in COORDINATED_METHODS:
             setattr(self, method_name, leave)
 

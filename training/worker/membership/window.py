@@ -18,8 +18,8 @@ WINDOW_BYTES = 32 << 20  # bytes of zeros that a worker has at a time; a larger 
 class Key:
     """A gradient's key number, and the parts in which the gradient is pushed."""
 
-    number: int
-    parts: tuple[Any, ...]
+    number: int  # the engine's number of the key
+    parts: tuple[Any, ...]  # in which the gradient is pushed
 
     @property
     def nbytes(self) -> int:

@@ -25,7 +25,7 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 class _Pushed:
     """The zeros that this worker has pushed for one part: their count, and the unanswered requests."""
 
-    count: int = 0
+    count: int = 0  # zeros pushed so far
     unanswered_requests: list[tuple[Any, Callable[[], bool]]] = field(
         default_factory=list
     )  # an array must exist until its answer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-CHECKSUM_BYTES = 16
+CHECKSUM_BYTES = 16  # bytes of an XXH3-128
 HEADER_LENGTH_BYTES = 8  # bytes of the field with the header's length
 
 

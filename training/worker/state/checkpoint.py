@@ -18,7 +18,7 @@ from dyntrain.training.protocol.messages import COMMITS_KEPT
 from dyntrain.training.worker.state.block import CHECKSUM_BYTES, checksum
 from dyntrain.training.worker.state.direct import write_synced
 
-SUFFIX = ".commit"
+SUFFIX = ".commit"  # of a commit's file
 
 
 class CheckpointError(RuntimeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 ALIGNMENT = 4096  # of memory, lengths and offsets: what every block device and page size in use accepts
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 8 << 20  # written at once
 
 
 def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: bytes) -> None:

@@ -23,7 +23,7 @@ ACCEPTED_HOLDERS = "a dictionary or list of MXNet's arrays, or a Block or Parame
 
 
 class NamedArray(NamedTuple):
-    label: str
+    label: str  # name for messages
     copies: list[Any]  # the same value on each context
     running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 

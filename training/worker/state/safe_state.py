@@ -19,7 +19,7 @@ from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-PAGE_BYTES = 4096
+PAGE_BYTES = 4096  # of the seal, before the packed state
 RESERVE_BYTES = 1 << 20  # bytes of reserve, as the header of a packed state grows a little during a job
 MEMINFO = Path("/proc/meminfo")
 log = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ class Seal(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    job: str
+    job: str  # name
     generation: int
     position: Position
-    size: int = Field(ge=1)
-    checksum: str
+    size: int = Field(ge=1)  # bytes of the packed state
+    checksum: str  # of the packed state
 
 
 class _Buffer:

@@ -23,8 +23,8 @@ _LIBC = ctypes.CDLL(None)
 class Slot:
     """One array of the state. `label` is its name in messages. `name` is the same on all workers."""
 
-    name: str
-    label: str
+    name: str  # the same on all workers
+    label: str  # name for messages
     shape: tuple[int, ...]
     dtype: str
     copies: tuple[Any, ...]  # the same value on each context

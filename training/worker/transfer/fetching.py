@@ -26,7 +26,7 @@ from dyntrain.training.worker.transfer.stream import (
 
 SILENCE_SECONDS = 5.0  # without a sign of life (one a second) for so long, the source or its link counts as dead
 RETRY_PAUSE_SECONDS = 0.2  # before the next source is tried
-MAX_CHUNK_BYTES = 4 << 20
+MAX_CHUNK_BYTES = 4 << 20  # that a source may send at once
 log = logging.getLogger(__name__)
 
 
@@ -49,13 +49,13 @@ class Request:
     """
 
     generation: int
-    token: str
-    sources: Sequence[tuple[str, int]]
-    allocate: Callable[[int], memoryview]
-    share: Callable[[Feed], None] = lambda feed: None
-    wanted: Callable[[], bool] = lambda: True
+    token: str  # secret of the generation's transfer
+    sources: Sequence[tuple[str, int]]  # (host, port), in the order of the attempts
+    allocate: Callable[[int], memoryview]  # memory of a number of bytes
+    share: Callable[[Feed], None] = lambda feed: None  # called with each new feed
+    wanted: Callable[[], bool] = lambda: True  # false ends the fetch
     on_progress: Callable[[int, int], None] = lambda received, size: None
-    clear: bool = False
+    clear: bool = False  # without encryption
     silence: float = SILENCE_SECONDS  # seconds
 
 

@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 @dataclass
 class _Offer:
     generation: int
-    token: str
-    clear: bool
-    feed: Feed | None = None
-    over: bool = False
+    token: str  # secret of the generation's transfer
+    clear: bool  # without encryption
+    feed: Feed | None = None  # the state, once this worker has a part of it
+    over: bool = False  # whether the offer was withdrawn
 
 
 class StateServer:

@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-SALT_BYTES = 16
+SALT_BYTES = 16  # of each side, for one connection
 TAG_BYTES = 16  # of AES-GCM, and of XXH3-128
-MAX_WORDS_BYTES = 4096
-_HEAD = struct.Struct(">BI")
-_NONCE = struct.Struct(">IQ")
+MAX_WORDS_BYTES = 4096  # of a frame of words
+_HEAD = struct.Struct(">BI")  # kind and size of a frame
+_NONCE = struct.Struct(">IQ")  # kind and number of a frame
 
 
 class StreamError(OSError):
@@ -34,8 +34,8 @@ class StreamError(OSError):
 
 class Kind(IntEnum):
     WAIT = 0  # a sign of life: the sender waits for the next chunk itself
-    WORDS = 1
-    CHUNK = 2
+    WORDS = 1  # a JSON object
+    CHUNK = 2  # a part of the state
 
 
 class Seal(Protocol):
