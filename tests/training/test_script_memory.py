@@ -173,7 +173,7 @@ def checked(**values: Any) -> dict[str, str]:
     held = Memories()
     held.add(Memory(**values))
     held.keep(state.own)
-    return {name: check for name, check in state.sampled(START) if name.startswith("job.memory.")}
+    return {name: check for name, check in state.sampled_checksums(START) if name.startswith("job.memory.")}
 
 
 def test_memory_that_differs_between_workers_is_found_at_the_next_boundary_by_its_name() -> None:

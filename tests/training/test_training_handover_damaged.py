@@ -111,7 +111,7 @@ def test_a_joiner_takes_nothing_of_a_state_with_one_wrong_bit_and_hands_none_on(
         preparation.safe_within(patient(30))
     assert (worker.state.installed, worker.state.fill) == (0, 1)
     assert worker.left == before, "and none of it is safe"
-    assert [feed.void for feed in shared] == ([True] if comes is of_a_source else []), "who is behind asks elsewhere"
+    assert [feed.is_void for feed in shared] == ([True] if comes is of_a_source else []), "who is behind asks elsewhere"
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_in_the_scripts_next_loop_what_was_kept_of_the_last_one_stays_while_it_i
     worker = make(7)
     committing = worker.handover.keep(2, AT)
     worker.handover.sealing.result(patient(30))
-    worker.handover.go_on(Bytes(8))
+    worker.handover.begin_next_loop(Bytes(8))
     assert worker.left == (2, AT, 7), "until the next loop's first generation has one"
     for generation in (3, 4, 5):
         worker.handover.keep(generation, AT)

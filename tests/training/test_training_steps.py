@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-from dyntrain.training.engine.dealing import numbered, server_of
+from dyntrain.training.engine.dealing import assign_key_numbers, server_of
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.membership.step import STEPS_PER_MEASUREMENT, StepGuard
 from hypothesis import given
@@ -60,7 +60,7 @@ def test_workers_measure_themselves_at_the_same_steps_whenever_they_joined() -> 
 @given(st.lists(st.integers(1, 4_000_000), min_size=1, max_size=300), st.integers(1, 64))
 def test_no_server_has_much_more_to_add_up_than_the_others(sizes: list[int], servers: int) -> None:
     """All wait for the one that has most. No greedy deal is worse than the mean and the largest key."""
-    numbers = numbered(sizes, servers)
+    numbers = assign_key_numbers(sizes, servers)
     assert len(set(numbers)) == len(sizes)
     loads = [0] * servers
     for number, size in zip(numbers, sizes, strict=True):

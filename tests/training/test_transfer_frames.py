@@ -163,7 +163,7 @@ def test_the_parts_of_a_feed_are_its_block_and_the_name_comes_behind_the_last(si
     for i in range(feed.chunks):
         assert feed.received == i * chunk
         assert not feed.wait(i, 0)
-        feed.one_more()
+        feed.add_chunk()
         assert feed.wait(i, 0)
     assert feed.received == size
     assert not feed.wait(feed.chunks, 0), "all is there but its name"

@@ -210,7 +210,7 @@ def test_a_state_that_is_not_what_its_name_says_is_given_to_nobody(source: Any, 
         asks(source(answer), seconds=patient(60), share=shared.append)
     assert len(connections) == 1
     [feed] = shared
-    assert feed.void
+    assert feed.is_void
     assert feed.name is None
 
 

@@ -19,7 +19,7 @@ def server_of(key_number: int, servers: int) -> int:
     return key_number * _STRIDE % servers
 
 
-def numbered(sizes: Sequence[int], servers: int) -> list[int]:
+def assign_key_numbers(sizes: Sequence[int], servers: int) -> list[int]:
     """Return a distinct key number for each of `sizes` (bytes), so that the servers sum nearly equal numbers of bytes.
 
     Sizes are assigned in descending order, each to the server with the least load. The most loaded server has at most

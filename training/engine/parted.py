@@ -23,7 +23,7 @@ class PartedStore:
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
         self._parts = parts
-        self._marks: dict[Part, Mark] = {}  # of the parts of split gradients
+        self._marks: dict[Part, AnswerMark] = {}  # of the parts of split gradients
         self._by_key: dict[str, list[Part]] = {}
         for part in parts:
             self._by_key.setdefault(part.key, []).append(part)
@@ -37,7 +37,7 @@ class PartedStore:
             else:
                 # Parts of one array: MXNet's engine pushes each when the previous part is answered.
                 output_slices = [_part_view(output_array, part) for output_array in output_arrays]
-                answer_mark = self._marks.setdefault(part, Mark(output_slices[0].dtype))
+                answer_mark = self._marks.setdefault(part, AnswerMark(output_slices[0].dtype))
                 answer_mark.clear()
                 self._native.pushpull(
                     part.number,
@@ -70,7 +70,7 @@ class PartedStore:
         mx.nd.zeros((1,)).wait_to_read()
 
     def watch(self, array: Any) -> Callable[[], bool]:
-        answer_mark = Mark(array.dtype)
+        answer_mark = AnswerMark(array.dtype)
         answer_mark.follow(array)
         return answer_mark.is_set
 
@@ -79,7 +79,7 @@ class PartedStore:
         return answer_mark is not None and answer_mark.is_set()
 
 
-class Mark:
+class AnswerMark:
     """Shows, without waiting, whether an array is computed.
 
     After that, MXNet copies its first element into the mark.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dyntrain.training.engine.dealing import numbered
+from dyntrain.training.engine.dealing import assign_key_numbers
 
 WIDTHS = {"float16": 2, "float32": 4, "float64": 8}  # bytes of an element
 PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small enough to spread over servers
@@ -47,5 +47,5 @@ def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, li
                 Part(key, first_element, min(limit, element_count - first_element), dtype, None)
                 for first_element in range(0, element_count, limit)
             ]
-    key_numbers = numbered([part.size for part in parts], servers)
+    key_numbers = assign_key_numbers([part.size for part in parts], servers)
     return [replace(part, number=key_number) for part, key_number in zip(parts, key_numbers, strict=True)]

@@ -40,7 +40,7 @@ class Loading:
             )
         return next(iter(shard_orders), None)
 
-    def sampled(self, seed: int) -> SampledBatches | None:
+    def sampler_batches(self, seed: int) -> SampledBatches | None:
         """Return the batches of the loaders' batch sampler, or None.
 
         Raises ValueError for two samplers or an invalid one.

@@ -158,7 +158,7 @@ class CoordinatedMembership(Membership):
         if self._connection is None:
             self._connect(state, terms)
         else:
-            self._handover.go_on(state)
+            self._handover.begin_next_loop(state)
             self._client.enter(terms, self._generation if self._holds else None)
         # no timeout, as admission may take an hour; the supervisor ends this process with the job
         order = self._client.order()
@@ -230,7 +230,7 @@ class CoordinatedMembership(Membership):
                 metrics=self._metrics,
                 stop=self.stopping,
                 silenced=self.findings.silenced,
-                checks=limit_checks(self._state.sampled(position)),
+                checks=limit_checks(self._state.sampled_checksums(position)),
             ),
             awaits_answer=True,
         )

@@ -57,7 +57,7 @@ class JobState(Protocol):
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = ...) -> memoryview: ...
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]: ...
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]: ...
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]: ...
 
@@ -120,9 +120,9 @@ class Handover:
     def open(self, job: str, state: JobState) -> None:
         """Prepare the memory of this job's safe states, before the worker waits for admission."""
         self._safe_states = SafeStates(self._memory, job)
-        self.go_on(state)
+        self.begin_next_loop(state)
 
-    def go_on(self, state: JobState) -> None:
+    def begin_next_loop(self, state: JobState) -> None:
         """Continue with the state of the script's next loop over epochs.
 
         The kept state of the previous loop stays in memory, since a commit may still be writing it.

@@ -117,8 +117,8 @@ class ModuleState:
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
         return self._current_state().pack(position, allocate)
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
-        return self._current_state().sampled(position)
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
+        return self._current_state().sampled_checksums(position)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
         return self._current_state().checks(block)

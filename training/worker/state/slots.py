@@ -35,7 +35,7 @@ class Slot:
 
     def read(self, raw: Raw) -> None:
         array = self.copies[0]
-        settle(array)
+        wait_until_idle(array)
         check_call(
             _LIB.MXNDArraySyncCopyToCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
         )
@@ -60,7 +60,7 @@ def slot(name: str, label: str, copies: list[Any]) -> Slot:
 
 
 def write(array: Any, raw: Raw) -> None:
-    settle(array)
+    wait_until_idle(array)
     try:
         _fill(array, raw)
     except mx.MXNetError:
@@ -80,7 +80,7 @@ def overwrite(array: Any, source: Any) -> None:
     source.copyto(array)
 
 
-def settle(array: Any) -> None:
+def wait_until_idle(array: Any) -> None:
     """Wait for the pending readers of an array, and then for its pending writers.
 
     A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; MXNet's
@@ -98,7 +98,7 @@ def restore_plain_layout(array: Any) -> int | None:
     into such an array, and for three or five dimensions not even arrays of its own. Asking for the address restores the
     layout (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
     """
-    settle(array)
+    wait_until_idle(array)
     address = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
     return address.value
@@ -127,7 +127,7 @@ def same(array: Any, copy: Any) -> bool:
     """
     present_bytes, saved_bytes = in_place(array), in_place(copy)
     if present_bytes is None:
-        settle(array)
+        wait_until_idle(array)
         present_bytes = array.asnumpy()
     assert saved_bytes is not None
     addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present_bytes, saved_bytes))

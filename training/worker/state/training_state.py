@@ -30,7 +30,7 @@ from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
 from dyntrain.training.worker.state.slots import Slot, in_place, is_running, leaves, running_pairs, slot, write
 
-VALUES_COMPARED = 4  # values of an array that `sampled` compares
+VALUES_COMPARED = 4  # values of an array that `sampled_checksums` compares
 
 
 class TrainingState:
@@ -224,7 +224,7 @@ class TrainingState:
             offset += packed_slot.nbytes
         return block
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
         Checksums of the script's `job.memory` are appended. This is cheap enough to do at every boundary. The position

@@ -43,14 +43,14 @@ class Feed:
         return self._name
 
     @property
-    def void(self) -> bool:
+    def is_void(self) -> bool:
         """Whether no more chunks will arrive, as another feed replaced this feed, or the generation is over."""
         return self._void
 
     def part(self, index: int) -> memoryview:
         return self.block[index * self.chunk : (index + 1) * self.chunk]
 
-    def one_more(self) -> None:
+    def add_chunk(self) -> None:
         with self._changed:
             self._ready += 1
             self._changed.notify_all()

@@ -104,7 +104,7 @@ class _Fetch:
             feed = self._feed = self._feed_for(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)))
             while feed.ready < feed.chunks:
                 receiver.chunk(self._next_frame_of_kind(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
-                feed.one_more()
+                feed.add_chunk()
                 self._request.on_progress(feed.received, len(feed.block))
             state_name = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
         if checksum(feed.block).hex() != state_name:
