@@ -34,8 +34,8 @@ Say = Callable[[str], None]
 class Keeper:
     """All FIFOs of a program.
 
-    `ranks` is the number of ranks that the job begins with, `local` are the ranks of this machine. `problem` is the
-    message of an error for which the program must end. Use one thread only, because children are forked.
+    `ranks` is the number of ranks that the job begins with. `ranks_here` are the ranks on this machine. `problem` is
+    the message of an error for which the program must end. Use one thread only, because children are forked.
     """
 
     def __init__(
