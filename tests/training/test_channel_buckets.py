@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from channel_bed import whole, write
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
-from dyntrain.training.feed.listing import reading
+from dyntrain.training.feed.listing import translated_s3_errors
 from dyntrain.training.feed.places import ChannelError, checked_source
 from dyntrain.training.worker.channel.records import open_channel, record_starts_in_index
 
@@ -79,7 +79,10 @@ def test_what_is_missing_is_told_by_name(s3: Any) -> None:
 )
 def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
-    with pytest.raises(ChannelError if message else ClientError, match=message or code), reading("s3://data/x"):
+    with (
+        pytest.raises(ChannelError if message else ClientError, match=message or code),
+        translated_s3_errors("s3://data/x"),
+    ):
         raise error
 
 

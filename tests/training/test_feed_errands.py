@@ -32,7 +32,7 @@ class Desk:
 
     def _over(self) -> bool:
         for pipe in self.errands.pipes:
-            self.errands.listen(pipe)
+            self.errands.read_answer(pipe)
         return not self.errands.pipes
 
 

@@ -239,7 +239,7 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
 
 def test_what_a_rank_says_is_what_it_is_told() -> None:
     resume = Resume(3, 4, ((640, 640), (1, 2, 3, 4)), "ab")
-    assert resume_of("train_0", resume.text().encode()) == resume
+    assert resume_of("train_0", resume.json_text().encode()) == resume
     assert resume_of("train_0", b"{}") == Resume()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
-from dyntrain.training.feed.configuration import configure
+from dyntrain.training.feed.configuration import write_channel_configuration
 from dyntrain.training.feed.copying import copy
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import too_many_channels_warning
@@ -30,7 +30,7 @@ KILL_AFTER_SECONDS = 20.0  # between SIGTERM and SIGKILL
 S3_SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
 
 
-def connect(region: str | None) -> Any:
+def make_s3_client(region: str | None) -> Any:
     client: Any = boto3.session.Session(
         region_name=region
     ).client  # the client's type has an overload for every AWS service
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         channels = channels_of(args.channel)
         rank_count, ranks_here = local_ranks(os.environ, args.workers_per_node)
-        return run(Path(args.root), channels, rank_count, ranks_here, command, partial(connect, args.region))
+        return run(Path(args.root), channels, rank_count, ranks_here, command, partial(make_s3_client, args.region))
     except ChannelError as error:
         say(str(error))
         return 1
@@ -77,7 +77,7 @@ def run(
         say(warning)
     if library_crc() is None:
         say("google-crc32c is missing (add it to requirements.txt): of TFRecords only the lengths are checked")
-    configure(root, channels, ranks)
+    write_channel_configuration(root, channels, ranks)
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)

@@ -10,7 +10,7 @@ from dyntrain.training.feed.channels import PIPE, Channel
 from dyntrain.training.feed.places import ChannelError
 
 
-def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
+def write_channel_configuration(root: Path, channels: Sequence[Channel], ranks: int) -> None:
     """Write the configuration of all channels, and create the folders. Raises ChannelError."""
     modes = {channel.name: channel.mode for channel in channels}
     for channel in channels:

@@ -11,7 +11,7 @@ from dyntrain.training.feed.dealing import Piece, first_streams_of_epoch, object
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import object_reader
 from dyntrain.training.feed.listing import list_objects_patiently
-from dyntrain.training.feed.places import ChannelError, S3Object, parsed
+from dyntrain.training.feed.places import ChannelError, S3Object, bucket_and_prefix
 from dyntrain.training.feed.resuming import Resume, deal_remaining_data, digest_of_objects
 
 
@@ -48,7 +48,9 @@ class Contents:
         objects = self._objects[channel.name]
         if ranks is None:
             return [[Piece(source) for source in objects_in_order(objects, channel.seed, epoch)]]
-        return first_streams_of_epoch(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
+        return first_streams_of_epoch(
+            channel.name, objects, bucket_and_prefix(channel.source)[1], ranks, channel.seed, epoch
+        )
 
     def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
         """The data of an epoch that no rank has trained on, as one stream for each rank.
@@ -90,7 +92,7 @@ class Contents:
             self._errands.send(channel.name, deal_in_child, store_streams)
         return self._remaining[request_key]
 
-    def answer(self, channel: Channel, resume: Resume) -> Resume:
+    def resume_answer(self, channel: Channel, resume: Resume) -> Resume:
         """The answer to a resume request: the request with the digest of the objects, which the rank stores."""
         return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
 
@@ -109,7 +111,7 @@ class Contents:
                 f"channel {channel.name}: {len(objects) - len(nonempty)} empty objects are skipped, such as "
                 f"{empty_object}"
             )
-        shards = shards_of(objects, parsed(channel.source)[1]) if channel.is_divided else None
+        shards = shards_of(objects, bucket_and_prefix(channel.source)[1]) if channel.is_divided else None
         for rank, shard in enumerate(shards or ()):
             if not any(source.size for source in shard):
                 raise ChannelError(

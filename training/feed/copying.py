@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.training.feed.channels import Channel
-from dyntrain.training.feed.listing import listed
-from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, parsed
+from dyntrain.training.feed.listing import list_objects
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, bucket_and_prefix
 from dyntrain.training.feed.stream import ObjectStream
 
 PARALLEL_COPIES = 8
@@ -37,7 +37,7 @@ def copy(
     Files that an earlier run copied are kept if object and file have not changed. Raises ChannelError if a copy fails.
     Complete files then remain.
     """
-    objects = listed(s3, channel.source)
+    objects = list_objects(s3, channel.source)
     if not objects:
         raise ChannelError(f"channel {channel.name}: there is no object at {channel.source}")
     record_file = folder.with_name(f".{folder.name}.copied")
@@ -87,7 +87,7 @@ def _object_paths(channel: Channel, objects: list[S3Object], folder: Path) -> It
 
     Raises ChannelError if a path would lie outside of the folder.
     """
-    prefix = "" if channel.source.endswith(MANIFEST) else parsed(channel.source)[1]
+    prefix = "" if channel.source.endswith(MANIFEST) else bucket_and_prefix(channel.source)[1]
     folder_prefix = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
     if prefix and not prefix.endswith("/") and all(source.key.startswith(f"{prefix}/") for source in objects):
         folder_prefix = f"{prefix}/"

@@ -32,11 +32,11 @@ class Errands:
 
     @property
     def pipes(self) -> set[int]:
-        """The pipes from the child processes. Pass each pipe that is readable to `listen`."""
+        """The pipes from the child processes. Pass each pipe that is readable to `read_answer`."""
         return set(self._running)
 
     @property
-    def children(self) -> set[int]:
+    def child_pids(self) -> set[int]:
         return {errand.child_pid for errand in self._running.values()}
 
     def send(
@@ -58,7 +58,7 @@ class Errands:
         os.set_blocking(pipe, False)
         self._running[pipe] = _Errand(channel, request, on_answer, child_pid, child_deaths=child_deaths)
 
-    def listen(self, pipe: int) -> None:
+    def read_answer(self, pipe: int) -> None:
         """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
         errand = self._running[pipe]
         try:

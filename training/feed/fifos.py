@@ -22,13 +22,13 @@ class Fifo:
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
-        self.descriptor, self.watch = _create(path, opened)
+        self.descriptor, self.watch = _create_fifo(path, opened)
 
-    def take(self) -> int:
+    def replace_by_guard(self) -> int:
         """Replace the FIFO, which was opened, by a guard at its path. Returns the opened FIFO's write end."""
-        guard_end, watch = _create(self.path, self._opened)
-        self._opened.done(self.watch)
-        self._opened.forget(self.watch)
+        guard_end, watch = _create_fifo(self.path, self._opened)
+        self._opened.mark_handled(self.watch)
+        self._opened.stop_watching(self.watch)
         write_end = os.open(f"/proc/self/fd/{self.descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         enlarge(write_end)
         os.close(self.descriptor)
@@ -37,17 +37,17 @@ class Fifo:
 
     def refuse_readers(self, sentence: str) -> None:
         """Let the processes that opened the guard read `sentence`, which is no record. Then create a new guard."""
-        self._opened.done(self.watch)
+        self._opened.mark_handled(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.descriptor, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
-        self._opened.forget(self.watch)
+        self._opened.stop_watching(self.watch)
         os.close(self.descriptor)
-        self.descriptor, self.watch = _create(self.path, self._opened)
+        self.descriptor, self.watch = _create_fifo(self.path, self._opened)
 
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
-        self._opened.forget(self.watch)
+        self._opened.stop_watching(self.watch)
         os.close(self.descriptor)
 
 
@@ -62,7 +62,7 @@ def enlarge(pipe: int) -> None:
                 raise
 
 
-def _create(path: Path, opened: Opened) -> tuple[int, int]:
+def _create_fifo(path: Path, opened: Opened) -> tuple[int, int]:
     """Create a FIFO and rename it into place: opening the path gives either the old FIFO or the new one.
 
     Returns the new FIFO's descriptor and watch.

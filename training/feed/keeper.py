@@ -15,7 +15,7 @@ from typing import Any
 
 from dyntrain.training.feed import opened as opened_files
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of
-from dyntrain.training.feed.configuration import configure
+from dyntrain.training.feed.configuration import write_channel_configuration
 from dyntrain.training.feed.contents import Contents
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
@@ -55,7 +55,7 @@ class Keeper:
         self._s3 = connect()
         self._crc = library_crc()
         self._opened = opened_files.Opened()
-        self._errands = Errands(self._fail)
+        self._errands = Errands(self._set_problem)
         self._contents = Contents(self._s3, self._errands, say)
         self._pumps: list[Pump] = []
         self._abandoned: list[Pump] = []  # of resumed epochs: the readers of the old FIFOs get no end of data
@@ -70,7 +70,7 @@ class Keeper:
                 self.offered += [Offered(channel.name_of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
             self._contents.ask_for(channel, partial(self._on_listed, channel))
         for entry in self.offered:
-            entry.fifo = self._offer(entry, 0)
+            entry.fifo = self._offer_fifo(entry, 0)
 
     def turn(self, at_most_seconds: float) -> None:
         """Wait up to `at_most_seconds` for events, and handle the events."""
@@ -89,21 +89,21 @@ class Keeper:
         ready_descriptors = {fd for fd, _ in poller.poll(int(at_most_seconds * 1000))}
         try:
             for pipe in ready_descriptors & self._errands.pipes:
-                self._errands.listen(pipe)
+                self._errands.read_answer(pipe)
             for fd in ready_descriptors & set(pumps_by_fd):
                 pumps_by_fd[fd].hang_up()
             for pump in self._pumps:
                 if pump.awaited_descriptor[0] in ready_descriptors:
                     pump.turn()
             self._close_finished_pumps(ready_descriptors)
-            for watch in self._opened.look():
+            for watch in self._opened.opened_watches():
                 self._handle_watch(watch)
             if self._clock() >= self._looks_at:
                 self._looks_at = self._clock() + LOOK_SECONDS
                 for path in self.root.glob(f"*{RESUME}"):
-                    self._resume(path)
+                    self._handle_resume_request(path)
         except ChannelError as error:
-            self._fail(str(error))
+            self._set_problem(str(error))
         for sentence in unopened_warnings(self.offered, self._ranks_here, self._clock()):
             self._say(sentence)
 
@@ -129,10 +129,10 @@ class Keeper:
                 os.close(entry.write_end)
         self._opened.close()
 
-    def _fail(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    def _offer(self, entry: Offered, epoch: int) -> Fifo:
+    def _offer_fifo(self, entry: Offered, epoch: int) -> Fifo:
         return Fifo(self.root / f"{entry.name}_{epoch}", self._opened)
 
     def _on_listed(self, channel: Channel) -> None:
@@ -149,7 +149,7 @@ class Keeper:
 
     # ---- ranks that resume an epoch
 
-    def _resume(self, path: Path) -> None:
+    def _handle_resume_request(self, path: Path) -> None:
         """Handle a resume request, or leave the request for the next check. Raises ChannelError."""
         name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
@@ -164,7 +164,7 @@ class Keeper:
         self._offer_resumed_epoch(entry, resume.epoch, streams[entry.rank or 0])
         answer_file = self.root / f"{name}{RESUMED}"
         temporary_file = answer_file.with_name(f".{answer_file.name}")
-        temporary_file.write_text(self._contents.answer(entry.channel, resume).text())
+        temporary_file.write_text(self._contents.resume_answer(entry.channel, resume).json_text())
         temporary_file.rename(answer_file)
         path.unlink()
 
@@ -181,7 +181,7 @@ class Keeper:
                 raise ChannelError(f"{name}{RESUME}: there is no channel {name}")
             entry = Offered(name, channel_entry.channel, rank, resume.ranks)
             self.offered.append(entry)
-            configure(self.root, self._channels, resume.ranks)
+            write_channel_configuration(self.root, self._channels, resume.ranks)
         is_undivided = entry.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
         if is_undivided or (entry.rank or 0) >= resume.ranks:
             raise ChannelError(f"{name}{RESUME}: a job of {resume.ranks} ranks has no rank that reads {name}")
@@ -203,7 +203,7 @@ class Keeper:
                 fifo.withdraw()
         entry.pump = entry.guard = None
         entry.epoch, entry.resumed_streams = epoch, {epoch: stream}
-        entry.fifo = self._offer(entry, epoch)
+        entry.fifo = self._offer_fifo(entry, epoch)
 
     # ---- opened FIFOs
 
@@ -215,16 +215,16 @@ class Keeper:
             if entry.guard is not None and entry.guard.watch == watch:
                 self._refuse_second_reader(entry, entry.guard)
                 return
-        self._opened.done(watch)  # of a withdrawn FIFO
+        self._opened.mark_handled(watch)  # of a withdrawn FIFO
 
     def _handle_open(self, entry: Offered, opened_fifo: Fifo) -> None:
-        entry.write_end = opened_fifo.take()
+        entry.write_end = opened_fifo.replace_by_guard()
         if entry.guard is not None:
             entry.guard.withdraw()
         entry.guard = opened_fifo
         entry.opened_at = self._clock() if entry.opened_at is None else entry.opened_at
         entry.epoch += 1
-        entry.fifo = self._offer(entry, entry.epoch)
+        entry.fifo = self._offer_fifo(entry, entry.epoch)
         if self._contents.is_listed(entry.channel):
             self._pump(entry)
         else:
@@ -252,7 +252,7 @@ class Keeper:
 
     def _own_pids(self) -> set[int]:
         """The pids of child processes, which also keep FIFOs open for a while."""
-        return {self.group, *self._errands.children, *(pump.child_pid for pump in self._pumps)}
+        return {self.group, *self._errands.child_pids, *(pump.child_pid for pump in self._pumps)}
 
     def _start_feeder(
         self, channel: Channel, stream: list[Piece], fifo_end: int, position: Position, skip: int
@@ -291,7 +291,7 @@ class Keeper:
                 continue
             reader = next((entry.reader for entry in self.offered if entry.pump is pump), "its reader")
             if pump.state == FAILED:
-                self._fail(pump.problem)
+                self._set_problem(pump.problem)
                 continue  # the FIFO is not closed, so its reader blocks until the program is ended
             if pump.state == LEFT:
                 self._say(f"{pump.name}: {reader} closed it before its end; the rest of the epoch is not read")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, manifest_of, parsed
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, bucket_and_prefix, manifest_of
 from dyntrain.training.feed.stream import LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS
 
 PARALLEL_REQUESTS = 16  # parallel requests to S3: a channel may need thousands, each a round trip
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 @contextmanager
-def reading(address: object) -> Iterator[None]:
+def translated_s3_errors(address: object) -> Iterator[None]:
     """Raise ChannelError, which names `address`, for errors of S3 that no retry solves."""
     try:
         yield
@@ -43,27 +43,27 @@ def in_parallel(ask: Callable[[Question], Answer], questions: Iterable[Question]
         return list(pool.map(ask, questions))
 
 
-def listed(s3: Any, source: str) -> list[S3Object]:
+def list_objects(s3: Any, source: str) -> list[S3Object]:
     """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order.
 
     Lists each object once.
 
     Raises ChannelError, and botocore's errors.
     """
-    bucket, key = parsed(source)
+    bucket, key = bucket_and_prefix(source)
     if source.endswith(MANIFEST):
         objects = _objects_in_manifest(s3, bucket, key)
     else:
-        objects = sorted(_matching(_objects_below_prefix(s3, bucket, key), key), key=lambda item: item.key)
+        objects = sorted(_objects_of_prefix(_objects_below_prefix(s3, bucket, key), key), key=lambda item: item.key)
     return list(dict.fromkeys(objects))
 
 
 def list_objects_patiently(s3: Any, source: str) -> list[S3Object]:
-    """List as `listed`, with retries while S3 is unavailable. Raises ChannelError."""
+    """List as `list_objects`, with retries while S3 is unavailable. Raises ChannelError."""
     deadline, pause_seconds = time.monotonic() + PATIENCE_SECONDS, 0.1
     while True:
         try:
-            return listed(s3, source)
+            return list_objects(s3, source)
         except (BotoCoreError, ClientError) as error:
             http_status = (
                 error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 503
@@ -75,7 +75,7 @@ def list_objects_patiently(s3: Any, source: str) -> list[S3Object]:
 
 
 def _objects_below_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
-    with reading(f"s3://{bucket}/{prefix}"):
+    with translated_s3_errors(f"s3://{bucket}/{prefix}"):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return [
             S3Object(bucket, item["Key"], item["Size"], item["ETag"])
@@ -84,7 +84,7 @@ def _objects_below_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
         ]
 
 
-def _matching(objects: list[S3Object], prefix: str) -> list[S3Object]:
+def _objects_of_prefix(objects: list[S3Object], prefix: str) -> list[S3Object]:
     """Select a prefix's objects.
 
     A prefix without a final slash selects the folder of that name, or objects whose key begins with the prefix.
@@ -100,7 +100,7 @@ def _matching(objects: list[S3Object], prefix: str) -> list[S3Object]:
 
 def _objects_in_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
     address = f"s3://{bucket}/{key}"
-    with reading(address):
+    with translated_s3_errors(address):
         manifest_bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     keys_bucket, keys = manifest_of(manifest_bytes, address)
 
@@ -116,7 +116,7 @@ def _objects_in_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
 def look_up_object(s3: Any, bucket: str, key: str) -> S3Object | None:
     """Look up one object in S3. Returns None if the object does not exist."""
     try:
-        with reading(f"s3://{bucket}/{key}"):
+        with translated_s3_errors(f"s3://{bucket}/{key}"):
             response = s3.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
         if error.response["Error"]["Code"] == "404":

@@ -36,17 +36,20 @@ class Opened:
         return self._fd
 
     def watch(self, fd: int) -> int:
-        """Watch the file that `fd` refers to. Returns the watch number that `look` returns once the file was opened."""
+        """Watch the file that `fd` refers to.
+
+        Returns the watch number that `opened_watches` returns once the file was opened.
+        """
         watch: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
         if watch < 0:
             raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_watches")
         return watch
 
-    def forget(self, watch: int) -> None:
+    def stop_watching(self, watch: int) -> None:
         _LIBC.inotify_rm_watch(self._fd, watch)
 
-    def look(self) -> list[int]:
-        """The watch numbers of files that were opened and for which `done` was not called yet.
+    def opened_watches(self) -> list[int]:
+        """The watch numbers of files that were opened and for which `mark_handled` was not called yet.
 
         The kernel may merge several opens into one event.
         """
@@ -62,8 +65,8 @@ class Opened:
                     self._opened_watches[watch] = None
                 offset += _EVENT.size + name_length
 
-    def done(self, watch: int) -> None:
-        self.look()
+    def mark_handled(self, watch: int) -> None:
+        self.opened_watches()
         self._opened_watches.pop(watch, None)
 
     def close(self) -> None:

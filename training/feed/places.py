@@ -40,7 +40,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def parsed(source: str) -> tuple[str, str]:
+def bucket_and_prefix(source: str) -> tuple[str, str]:
     """Split an address into bucket and prefix, or bucket and manifest's key.
 
     Raises ChannelError if `source` is no S3 address.
@@ -53,7 +53,7 @@ def parsed(source: str) -> tuple[str, str]:
 
 def checked_source(source: str) -> str:
     """Return the source. Raises ChannelError if `source` is no S3 address."""
-    parsed(source)
+    bucket_and_prefix(source)
     return source
 
 
@@ -70,5 +70,5 @@ def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
     prefix = first_entry.get("prefix") if isinstance(first_entry, dict) and len(first_entry) == 1 else None
     if not isinstance(prefix, str) or not all(isinstance(object_name, str) for object_name in manifest[1:]):
         raise ChannelError(f'{address} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
-    bucket, key_prefix = parsed(prefix)
+    bucket, key_prefix = bucket_and_prefix(prefix)
     return bucket, [key_prefix + object_name for object_name in manifest[1:]]

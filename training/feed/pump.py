@@ -67,7 +67,7 @@ class Pump:
         A reader sees no end of data before `close`.
         """
         if self.state == GOING:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
 
     def close(self) -> None:
         """Close the FIFO: a remaining reader sees the end of data."""
@@ -77,15 +77,15 @@ class Pump:
 
     def _write_pending(self) -> bool:
         try:
-            written = os.write(self._write, self._pending)
+            written_bytes = os.write(self._write, self._pending)
         except BlockingIOError:
             self._full = True
             return False
         except BrokenPipeError:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
             return False
-        self._pending = self._pending[written:]
-        self._count_written(written)
+        self._pending = self._pending[written_bytes:]
+        self._count_written(written_bytes)
         return True
 
     def _count_written(self, written: int) -> None:
@@ -101,16 +101,16 @@ class Pump:
             return self._read_pipe()
         self._full = False
         try:
-            moved = os.splice(self._pipe, self._write, self._bytes_left, flags=_SPLICE_F_NONBLOCK)
+            moved_bytes = os.splice(self._pipe, self._write, self._bytes_left, flags=_SPLICE_F_NONBLOCK)
         except BlockingIOError:
             self._full = _holds_data(self._pipe)
             return False
         except BrokenPipeError:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
             return False
-        if moved:
-            self._bytes_left -= moved
-            self._count_written(moved)
+        if moved_bytes:
+            self._bytes_left -= moved_bytes
+            self._count_written(moved_bytes)
         else:
             self._restart_feeder()
         return True
@@ -136,12 +136,12 @@ class Pump:
         self._header, self._next = b"", Position(pieces, record, offset)
         if message_kind == END:
             self.position = self._next
-            self._finish(ENDED)
+            self._end_with_state(ENDED)
         elif message_kind != DATA:
             os.set_blocking(self._pipe, True)
             with open(self._pipe, "rb", closefd=False) as pipe_file:
                 self.problem = pipe_file.read(self._bytes_left).decode("utf-8", "replace")
-            self._finish(FAILED)
+            self._end_with_state(FAILED)
         elif not self._bytes_left:
             self._complete_message()
 
@@ -158,7 +158,7 @@ class Pump:
                 f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._place_text()}, last {exit_text}"
             )
             self.child_pid = 0
-            self._finish(FAILED)
+            self._end_with_state(FAILED)
             return
         self._header, self._bytes_left = b"", 0
         self.child_pid, self._pipe = self._start_feeder()
@@ -169,7 +169,7 @@ class Pump:
         enlarge(pipe)
         return child_pid, pipe
 
-    def _finish(self, state: str) -> None:
+    def _end_with_state(self, state: str) -> None:
         self.state = state
         self._pending = memoryview(b"")
         if self.child_pid:

@@ -33,7 +33,7 @@ class Resume(NamedTuple):
     records: tuple[tuple[int, ...], ...] = ()  # trained records by set of ranks, then rank
     objects: str = ""  # digest of the channel's objects
 
-    def text(self) -> str:
+    def json_text(self) -> str:
         """The JSON text that the rank reads and stores with its model."""
         return json.dumps(self._asdict()) + "\n"
 
@@ -41,8 +41,8 @@ class Resume(NamedTuple):
 def resume_of(name: str, content: bytes) -> Resume:
     """Parse a resume request. Raises ChannelError."""
     try:
-        fields: Any = json.loads(content)
-        resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
+        resume_fields: Any = json.loads(content)
+        resume = Resume(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
         raise ChannelError(f"{name}{RESUME} is not as in CHANNELS.md: {error}") from error
     checked_numbers = [resume.epoch, resume.ranks, *(count for counts in resume.records for count in counts)]

@@ -42,7 +42,7 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKI
         raise SystemExit(1)
 
 
-def become(user_name: str) -> bool:
+def switch_user(user_name: str) -> bool:
     """Switch this process to the user `user_name`. Returns whether the switch worked.
 
     If the switch fails, prints the reason.
@@ -92,7 +92,7 @@ def main(parent: int, nice: int, command: list[str]) -> int:
         except OSError as error:
             print(f"cannot work in {working_directory}: {error.strerror}", file=sys.stderr)  # noqa: T201
             return 126
-    if command[0].startswith("--user=") and not become(command.pop(0).removeprefix("--user=")):
+    if command[0].startswith("--user=") and not switch_user(command.pop(0).removeprefix("--user=")):
         return 126
     try:
         die_with_parent(parent)  # after the change of user, which would reset the signal (prctl(2))

@@ -99,7 +99,9 @@ class Launcher:
         """Start the nodes that are not running. Raises LaunchError if no host can run a node any more."""
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
             await self._keep_node_running(host)
-        self._start_counts = {host: starts for host, starts in self._start_counts.items() if host in self.hosts.hosts}
+        self._start_counts = {
+            host: start_count for host, start_count in self._start_counts.items() if host in self.hosts.hosts
+        }
         if all(self._start_counts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
             raise LaunchError("no host is left to train on: see the errors of ssh and of the nodes above")
 
@@ -126,16 +128,16 @@ class Launcher:
 
     def _give_up_on_host(self, host: str) -> None:
         """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
-        message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
+        failure_message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
-            raise LaunchError(f"{message}. Repair this host, or remove it from the host file and lower -n")
-        log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
+            raise LaunchError(f"{failure_message}. Repair this host, or remove it from the host file and lower -n")
+        log.error("%s. Remove it from host_worker; add it again once it is repaired", failure_message)
 
     async def _launch_node(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
         assert endpoint is not None
-        spec = NodeSpec(
+        node_spec = NodeSpec(
             instance_id=instance_of(host),
             private_ip=host,
             endpoint=endpoint,
@@ -159,7 +161,7 @@ class Launcher:
         )
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(spec.to_json().encode() + b"\n")
+            process.stdin.write(node_spec.to_json().encode() + b"\n")
             await process.stdin.drain()
         return process
 
@@ -173,26 +175,26 @@ async def _copy_directory(directory: Path, host: Sequence[str], destination: str
     unpack_command = [*SSH, *host, f"mkdir -p {quoted_folder} && exec tar -C {quoted_folder} -xzf -"]
     pipe_read_end, pipe_write_end = os.pipe()
     try:
-        sender = await asyncio.create_subprocess_exec(
+        tar_process = await asyncio.create_subprocess_exec(
             "tar", "-C", str(directory), "--exclude=./dyntrain", "-czf", "-", ".", stdout=pipe_write_end
         )
-        receiver = await asyncio.create_subprocess_exec(*unpack_command, stdin=pipe_read_end)
+        ssh_process = await asyncio.create_subprocess_exec(*unpack_command, stdin=pipe_read_end)
     finally:
         os.close(pipe_read_end)
         os.close(pipe_write_end)
     try:
         async with timeout(COPY_SECONDS):
-            sender_code, receiver_code = await asyncio.gather(sender.wait(), receiver.wait())
+            tar_exit_code, ssh_exit_code = await asyncio.gather(tar_process.wait(), ssh_process.wait())
     except TimeoutError:
         raise LaunchError(
             f"{directory} could not be copied to {host[-1]}:{destination} within {COPY_SECONDS:.0f} s"
         ) from None
     finally:
-        for process in (sender, receiver):
+        for process in (tar_process, ssh_process):
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if sender_code > CHANGED_WHILE_READ or receiver_code:
+    if tar_exit_code > CHANGED_WHILE_READ or ssh_exit_code:
         raise LaunchError(
             f"{directory} could not be copied to {host[-1]}:{destination}; see the error of tar or ssh above"
         )
@@ -219,10 +221,10 @@ async def _end_node(process: asyncio.subprocess.Process) -> None:
 def only_launch(directory: Path) -> Iterator[None]:
     """Hold the directory's lock. Raises LaunchError if another launch runs in this directory."""
     path = directory / "dyntrain" / CLUSTER / "launch.lock"
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as lock_stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock_file = stack.enter_context(path.open("ab"))
+            lock_file = lock_stack.enter_context(path.open("ab"))
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LaunchError(
@@ -238,8 +240,8 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
-    current = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
-    job = current.job
+    current_job = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
+    job = current_job.job
     hosts = hosts or FileHosts(
         directory,
         plan.hosts,
@@ -255,7 +257,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     options = Options(
         cluster=CLUSTER,
         job=job,
-        started_at=current.started_at,
+        started_at=current_job.started_at,
         limits=Limits(1, MOST_WORKERS),
         workers=len(plan.hosts),
         clocks=plan.clocks,

@@ -33,7 +33,7 @@ from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.slots import MOST_SLOTS
-from dyntrain.training.worker.channel.objects import variable
+from dyntrain.training.worker.channel.objects import channel_variable
 
 ALL, SLOTS = "all", "slots"  # values of --num-servers and of --workers-per-node
 TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
@@ -418,7 +418,7 @@ def _channel_variables(channel_options: Sequence[str]) -> dict[str, str]:
     for name_and_source in channel_options:
         name, _, source = name_and_source.partition("=")
         try:
-            variables[variable(name)] = checked_source(source)
+            variables[channel_variable(name)] = checked_source(source)
         except ChannelError as error:
             raise LaunchError(f"--channel {name_and_source}: {error}") from error
     return variables

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dyntrain.training.feed.listing import in_parallel, listed, look_up_object
+from dyntrain.training.feed.listing import in_parallel, list_objects, look_up_object
 from dyntrain.training.feed.places import ChannelError, S3Object, checked_name
 
 DATA, INDEX = ".rec", ".idx"
@@ -16,7 +16,7 @@ ROOT_VARIABLE = "DYNTRAIN_CHANNELS"  # the root below which each channel has a f
 log = logging.getLogger(__name__)
 
 
-def variable(channel_name: str) -> str:
+def channel_variable(channel_name: str) -> str:
     """Return the name of the environment variable for the channel's location.
 
     Raises ChannelError for an invalid name.
@@ -26,13 +26,13 @@ def variable(channel_name: str) -> str:
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the channel's location in S3. Raises ChannelError if no environment variable is set for the channel."""
-    if source := environment.get(variable(name)):
+    if source := environment.get(channel_variable(name)):
         return source
     if channels_root := environment.get(ROOT_VARIABLE):
         return f"{channels_root.rstrip('/')}/{name}/"
     raise ChannelError(
         f"channel {name}: its location is not set. Pass --channel {name}=s3://BUCKET/PREFIX/ to dyntrain launch, set "
-        f"DataBucket and DataPrefix in the cluster's template, or set the variable {variable(name)}"
+        f"DataBucket and DataPrefix in the cluster's template, or set the variable {channel_variable(name)}"
     )
 
 
@@ -42,7 +42,7 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
     `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest. Empty objects, which writers of shards leave, are
     skipped with a warning. Raises ChannelError and botocore's errors.
     """
-    objects_by_key = {(item.bucket, item.key): item for item in listed(s3, source)}
+    objects_by_key = {(item.bucket, item.key): item for item in list_objects(s3, source)}
     data_objects = sorted(
         (item for item in objects_by_key.values() if item.key.endswith(DATA)), key=lambda item: (item.bucket, item.key)
     )

@@ -12,7 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
-from dyntrain.training.feed.listing import in_parallel, reading
+from dyntrain.training.feed.listing import in_parallel, translated_s3_errors
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 from dyntrain.training.host import aws
@@ -82,7 +82,7 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
     s3 = streams.connect()
 
     def read_index(index_object: S3Object) -> bytes:
-        with reading(index_object):
+        with translated_s3_errors(index_object):
             return bytes(s3.get_object(Bucket=index_object.bucket, Key=index_object.key)["Body"].read())
 
     data_and_index = objects_of(s3, source)

@@ -25,7 +25,7 @@ from mxnet import gluon
 from mxnet.gluon.data.vision import transforms
 
 COPIES_VARIABLE = "MXNET_CPU_PARALLEL_RAND_COPY"
-OPERATORS = (
+RANDOM_OPERATORS = (
     "random_flip_left_right",
     "random_flip_top_bottom",
     "random_brightness",
@@ -35,7 +35,7 @@ OPERATORS = (
     "random_color_jitter",
     "random_lighting",
 )
-DRAW = (
+RANDOM_BLOCKS = (
     transforms.RandomFlipLeftRight,
     transforms.RandomFlipTopBottom,
     transforms.RandomBrightness,
@@ -62,7 +62,7 @@ class ImageDraws:
             self._thread.submit(self._start_thread, numpy_modes).result()
         replaced = Replaced()
         for operator_module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
-            for operator_name in OPERATORS:
+            for operator_name in RANDOM_OPERATORS:
                 replaced.replace(operator_module, operator_name, self._runner_on_thread)
         replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
 
@@ -113,7 +113,7 @@ class ImageDraws:
 
 
 def _has_draws(block: Any) -> bool:
-    return isinstance(block, DRAW) or any(map(_has_draws, block._children.values()))
+    return isinstance(block, RANDOM_BLOCKS) or any(map(_has_draws, block._children.values()))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from dyntrain.training.worker.data.loader_processes import (
     Batchify,
     LoaderProcesses,
     release,
-    unpack,
+    unpickle_batch,
 )
 from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, key_of_batch
@@ -212,7 +212,7 @@ class Loader:
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
                 "is the storage slow, or shared memory full? Raise timeout=... to wait longer"
             ) from error
-        return load.cut(unpack(packed_batch))
+        return load.cut(unpickle_batch(packed_batch))
 
     def _to_pinned_memory(self, batch: Any) -> Any:
         return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)

@@ -50,7 +50,7 @@ class LoaderProcesses:
         fork_context = multiprocessing.get_context("fork")
         self._owner = os.getpid()
         self._ticket = fork_context.RawValue("Q", 0)
-        sweep(Path(tempfile.gettempdir()))
+        remove_left_folders(Path(tempfile.gettempdir()))
         # multiprocessing passes the descriptors of batches through a socket file of each process. A killed process
         # leaves its file behind, so all are in one folder, which is removed with the processes or at the next start.
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
@@ -94,7 +94,7 @@ class LoaderProcesses:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def sweep(parent: Path) -> None:
+def remove_left_folders(parent: Path) -> None:
     """Remove the folders that were left by loading processes of this user whose worker was killed.
 
     The batches themselves are in unnamed shared memory, which is freed with the processes.
@@ -112,7 +112,7 @@ def sweep(parent: Path) -> None:
             continue
 
 
-def unpack(packed: bytes) -> Any:
+def unpickle_batch(packed: bytes) -> Any:
     """Unpickle a batch from a loading process. The bytes come only from this process's own pipe."""
     return pickle.loads(packed)  # noqa: S301
 
@@ -125,7 +125,7 @@ def release(dropped_batches: Sequence[BatchFuture]) -> list[BatchFuture]:
             and batch_future.exception() is None
             and (packed_batch := batch_future.result()) is not None
         ):
-            unpack(packed_batch)
+            unpickle_batch(packed_batch)
     return [batch_future for batch_future in dropped_batches if not batch_future.done()]
 
 
@@ -169,7 +169,7 @@ class _Work:
         return self.dataset[key]
 
     def batch_of(self, samples: list[Any]) -> Any:
-        samples = self.dataset.checked(self.keys, samples)
+        samples = self.dataset.reloaded_if_drawn(self.keys, samples)
         if self.whole_batch:
             self.dataset.seed(key_of_batch(self.keys))
         try:

@@ -53,7 +53,7 @@ class Loading:
 
     def take(self, loader: Loader, position: Position, number: int, workers: int, part_number: int) -> Any:
         """Return part `part_number` of this worker's batch at `position`."""
-        batch = loader.take(islice(self._loads(loader, position, number, workers), part_number, None))
+        batch = loader.take(islice(self._upcoming_loads(loader, position, number, workers), part_number, None))
         if loader.draws_here:  # the script's own draws must not depend on the last sample's seed
             seed_generators(self._shares.seed, position.step, draws_as(number), part_number)
         return batch
@@ -72,13 +72,13 @@ class Loading:
             self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
         )
         for loader in loaders_in_use:
-            loader.expect(self._loads(loader, position, number, workers))
+            loader.expect(self._upcoming_loads(loader, position, number, workers))
 
     def close(self) -> None:
         for loader in self.loaders:
             loader.close()
 
-    def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
+    def _upcoming_loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
         for epoch, batch, own_rows in self._shares.ahead(position, number, workers):
             for rows in parts(own_rows, self._at_most):
                 yield self._load_of_rows(loader, epoch, batch, rows)

@@ -48,12 +48,12 @@ class Padding:
         if len({repr(_sizes(sample)) for sample in samples}) == 1:
             return
         self._trials_left -= 1
-        for sample in _extremes(samples):
+        for sample in _extreme_samples(samples):
             try:
-                alone = batchify([sample])
+                single_batch = batchify([sample])
             except Exception as error:
                 raise PaddingUnsaid(FAILS_ALONE.format(error=f"{type(error).__name__}: {error}") + ADVICE) from error
-            if _depends_on_batch(batch, alone, len(samples)):
+            if _depends_on_batch(batch, single_batch, len(samples)):
                 raise PaddingUnsaid(CONCATENATES if _concatenates(batch, samples) else PADS_TO_LARGEST + ADVICE)
 
 
@@ -76,21 +76,21 @@ def _sizes(sample: Any) -> Any:
     return (len(sample),) if hasattr(sample, "__len__") else None
 
 
-def _extent(sample: Any) -> int:
+def _approximate_size(sample: Any) -> int:
     """Return roughly how many numbers or letters a sample contains."""
     if isinstance(size := getattr(sample, "size", None), int):
         return size
     if (parts := _columns_of(sample)) is not None:
-        return sum(map(_extent, parts))
+        return sum(map(_approximate_size, parts))
     return len(sample) if hasattr(sample, "__len__") else 1
 
 
-def _extremes(samples: Sequence[Any]) -> list[Any]:
+def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
     """Return the samples that are smallest or largest, as a whole or in one of their columns."""
-    column_extents = [[_extent(sample) for sample in samples]]
+    column_extents = [[_approximate_size(sample) for sample in samples]]
     if _columns_of(samples[0]) is not None:
         column_extents += [
-            [_extent(column_value) for column_value in extents]
+            [_approximate_size(column_value) for column_value in extents]
             for extents in zip(*map(_columns_of, samples), strict=False)
         ]
     sample_places = {
@@ -122,18 +122,20 @@ def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
     )
 
 
-def _depends_on_batch(batch: Any, alone: Any, samples: int) -> bool:
-    """Whether a sample has other sizes in the batch `alone` of itself than in `batch`, apart from the samples' axis."""
-    if isinstance(batch, dict) and isinstance(alone, dict):
-        batch, alone = ([batch_dict[key] for key in sorted(batch_dict, key=str)] for batch_dict in (batch, alone))
-    if isinstance(batch, list | tuple) and isinstance(alone, list | tuple):
-        if (len(batch), len(alone)) == (samples, 1):  # a list of the samples, each unchanged
-            return False
-        return len(batch) != len(alone) or any(
-            _depends_on_batch(batch_part, single_part, samples)
-            for batch_part, single_part in zip(batch, alone, strict=True)
+def _depends_on_batch(batch: Any, single_batch: Any, samples: int) -> bool:
+    """Whether a sample's sizes in `batch` and alone in `single_batch` differ, apart from the samples' axis."""
+    if isinstance(batch, dict) and isinstance(single_batch, dict):
+        batch, single_batch = (
+            [batch_dict[key] for key in sorted(batch_dict, key=str)] for batch_dict in (batch, single_batch)
         )
-    batch_sizes, own_sizes = getattr(batch, "shape", ()), getattr(alone, "shape", ())
+    if isinstance(batch, list | tuple) and isinstance(single_batch, list | tuple):
+        if (len(batch), len(single_batch)) == (samples, 1):  # a list of the samples, each unchanged
+            return False
+        return len(batch) != len(single_batch) or any(
+            _depends_on_batch(batch_part, single_part, samples)
+            for batch_part, single_part in zip(batch, single_batch, strict=True)
+        )
+    batch_sizes, own_sizes = getattr(batch, "shape", ()), getattr(single_batch, "shape", ())
     if len(batch_sizes) != len(own_sizes):
         return True
     unequal_sizes = [

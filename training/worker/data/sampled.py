@@ -40,8 +40,8 @@ class SampledBatches:
     def __init__(self, sampler: Any, samples: int, seed: int) -> None:
         self._name = f"batch_sampler={type(sampler).__name__}"
         self._samples, self._seed = samples, seed
-        self._script_sampler, self._unused_copy = sampler, self._copy(sampler)
-        self._sampler, self._next = self._copy(sampler), 0  # a copy, and the number of its next pass
+        self._script_sampler, self._unused_copy = sampler, self._copy_of_sampler(sampler)
+        self._sampler, self._next = self._copy_of_sampler(sampler), 0  # a copy, and the number of its next pass
         self._passes: dict[int, list[Indices]] = {}
         self.taken = 0  # samples of an epoch
         first_batches = self.batches(0)
@@ -62,9 +62,9 @@ class SampledBatches:
         """Return the indices of each batch of the epoch."""
         if epoch not in self._passes:
             if epoch < self._next:
-                self._sampler, self._next = self._copy(self._unused_copy), 0
+                self._sampler, self._next = self._copy_of_sampler(self._unused_copy), 0
             while self._next <= epoch:
-                next_batches, self._next = self._pass(self._sampler, self._next), self._next + 1
+                next_batches, self._next = self._iterate_pass(self._sampler, self._next), self._next + 1
             latest_epochs = sorted(self._passes)[1 - KEPT_PASSES :]
             self._passes = {
                 **{kept_epoch: self._passes[kept_epoch] for kept_epoch in latest_epochs},
@@ -85,9 +85,9 @@ class SampledBatches:
             raise Refused(CHANGED_MESSAGE.format(name=self._name))
 
     def _first_checksum(self) -> int:
-        return _checksum(self._pass(self._copy(self._script_sampler), 0))
+        return _checksum(self._iterate_pass(self._copy_of_sampler(self._script_sampler), 0))
 
-    def _copy(self, sampler: Any) -> Any:
+    def _copy_of_sampler(self, sampler: Any) -> Any:
         try:
             return copy.deepcopy(sampler)
         except TypeError as error:
@@ -96,9 +96,9 @@ class SampledBatches:
                 "gluon.data.BatchSampler or a list of lists of indices"
             ) from error
 
-    def _pass(self, sampler: Any, epoch: int) -> list[Indices]:
+    def _iterate_pass(self, sampler: Any, epoch: int) -> list[Indices]:
         with seeded(self._seed, epoch):
-            batches = [self._indices(batch) for batch in sampler]
+            batches = [self._batch_indices(batch) for batch in sampler]
         sampled_indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
         if not len(sampled_indices) or min(map(len, batches)) == 0:
             raise ValueError(f"{self._name}: an epoch must have at least one batch, and no empty batch")
@@ -119,7 +119,7 @@ class SampledBatches:
             )
         return batches
 
-    def _indices(self, batch: Any) -> Indices:
+    def _batch_indices(self, batch: Any) -> Indices:
         indices = np.asarray(batch.asnumpy() if hasattr(batch, "asnumpy") else batch)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
             raise ValueError(

@@ -37,7 +37,7 @@ class SeededDataset:
     def __getitem__(self, key: Key) -> Any:
         seed_words = _seed_words(key)
         mx.random.seed(seed_words[2])
-        return self._load(key, seed_words)
+        return self._load_sample(key, seed_words)
 
     def seed(self, key: Key) -> None:
         """Seed all generators for the following draws."""
@@ -46,7 +46,7 @@ class SeededDataset:
         random.seed(seed_words[0])
         np.random.seed(seed_words[1])
 
-    def _load(self, key: Key, seed_words: tuple[int, int, int]) -> Any:
+    def _load_sample(self, key: Key, seed_words: tuple[int, int, int]) -> Any:
         random.seed(seed_words[0])
         np.random.seed(seed_words[1])
         try:
@@ -81,9 +81,9 @@ class WatchedDataset(SeededDataset):
         seed_words = _seed_words(key)
         if self._images is not None:
             self._images.seed(seed_words[2])
-        return self._load(key, seed_words)
+        return self._load_sample(key, seed_words)
 
-    def checked(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
+    def reloaded_if_drawn(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
         """Return the samples of a batch, loaded again if a transform has drawn from MXNet's unseeded generators."""
         if self._images is not None:
             self._images.stop()

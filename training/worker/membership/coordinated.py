@@ -142,7 +142,7 @@ class CoordinatedMembership(Membership):
             *keys,
             *([(STATISTICS_KEY, (statistics_length,), "float64")] if statistics_length > 1 else []),
         ]
-        self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
+        self._numbers = {name: key_number for key_number, (name, _, _) in enumerate(self._keys)}
         terms = LoopTerms(
             epochs=epochs,
             samples=samples,
@@ -172,7 +172,7 @@ class CoordinatedMembership(Membership):
             raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
         if self._holds:
             self._survivor, self._holds = True, False
-            self._handover.reached(self.starts)
+            self._handover.note_position(self.starts)
         return self._form(order)
 
     def _connect(self, state: JobState, terms: LoopTerms) -> None:
@@ -247,7 +247,7 @@ class CoordinatedMembership(Membership):
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
-            self._handover.reached(position)
+            self._handover.note_position(position)
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
@@ -284,7 +284,7 @@ class CoordinatedMembership(Membership):
         preparation = self._handover.prepare(order, commits, self._fetching_reporter(order.generation))
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began_at
-        prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
+        prepared_report: Prepared | CommitUnreadable = Prepared(generation=order.generation)
         waiting_since = time.monotonic()
         try:
             while not preparation.safe_within(LOOK_SECONDS):
@@ -294,12 +294,12 @@ class CoordinatedMembership(Membership):
             log.warning("%s", error)
             return _replacing_order(self._client.order(), order)
         except CommitDamaged as error:  # reported now, while all can still form from another state
-            prepared = CommitUnreadable(
+            prepared_report = CommitUnreadable(
                 generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
             )
         self._phases["safe"] = time.monotonic() - waiting_since
         waiting_since = time.monotonic()
-        self._client.say(prepared, awaits_answer=True)
+        self._client.say(prepared_report, awaits_answer=True)
         answer = self._client.order()  # the coordinator bounds the wait: it leaves out members that are not prepared
         if not isinstance(answer, Go):
             return _replacing_order(answer, order)
@@ -344,7 +344,7 @@ class CoordinatedMembership(Membership):
     def _proceed(self, order: Proceed, position: Position, state_block: memoryview | None) -> None:
         self._guard.set_position(position)
         is_writing = self._commits.is_writing
-        if order.commit and (self._handover.keeps or not is_writing):
+        if order.commit and (self._handover.has_safe_memory or not is_writing):
             state_block = self._handover.keep(self._generation, position) if state_block is None else state_block
             if not is_writing:
                 self._commits.begin(self._generation, position, state_block, order.keep)

@@ -134,7 +134,7 @@ class Handover:
         in_background(lambda: self._reserve(state_bytes))
 
     @property
-    def keeps(self) -> bool:
+    def has_safe_memory(self) -> bool:
         """Whether there is memory that outlives this process."""
         return self._safe_states.has_memory
 
@@ -150,7 +150,7 @@ class Handover:
         finally:
             self._installing.release()
 
-    def reached(self, position: Position) -> None:
+    def note_position(self, position: Position) -> None:
         """Note that the state in memory was trained up to `position`."""
         with self._installing:
             self._position = position

@@ -44,10 +44,10 @@ def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
 
     All workers push nearly equal numbers of bytes.
     """
-    loads, own_keys = [0] * shares, list[Key]()
+    bytes_by_share, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
-        least_loaded = loads.index(min(loads))
-        loads[least_loaded] += key.nbytes
+        least_loaded = bytes_by_share.index(min(bytes_by_share))
+        bytes_by_share[least_loaded] += key.nbytes
         if least_loaded == number:
             own_keys.append(key)
     return own_keys

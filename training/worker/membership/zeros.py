@@ -103,18 +103,18 @@ class Zeros:
         """Yield each part with unanswered requests, and the number of zeros to push for it now."""
         is_first_missing = True
         for part in key.parts:
-            filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
-            open_requests = owed.count_unanswered()
-            is_part_answered = is_answered(key, part) if filled is None else not filled.count_unanswered()
+            own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _Pushed())
+            open_requests = owed_push.count_unanswered()
+            is_part_answered = is_answered(key, part) if own_push is None else not own_push.count_unanswered()
             if (
-                is_part_answered or owed.count > open_requests
+                is_part_answered or owed_push.count > open_requests
             ):  # the exchange's round is over: open requests are of the next
                 if open_requests:
                     yield part, max(1, workers - open_requests)
                 elif not is_part_answered:
                     yield part, 0
                 continue
-            missing_zeros = max(0, count - owed.count)
+            missing_zeros = max(0, count - owed_push.count)
             yield part, min(1, missing_zeros) if is_first_missing else missing_zeros
             is_first_missing = False
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.training.feed.channels import PIPE, Channel, channels_of
 from dyntrain.training.feed.dealing import too_many_channels_warning
-from dyntrain.training.feed.places import MANIFEST, ChannelError, parsed
-from dyntrain.training.worker.channel.objects import variable
+from dyntrain.training.feed.places import MANIFEST, ChannelError, bucket_and_prefix
+from dyntrain.training.worker.channel.objects import channel_variable
 
 
 def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
@@ -31,7 +31,9 @@ def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
 def channel_variables(words: Sequence[str]) -> dict[str, str]:
     """Environment variables with the S3 folders or manifests of the channels for `job.channel`. Raises GiveUp."""
     return {
-        variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
+        channel_variable(channel.name): channel.source
+        if _is_folder_or_manifest(channel.source)
+        else f"{channel.source}/"
         for channel in _channels(words)
     }
 
@@ -45,7 +47,7 @@ def common_folder(words: Sequence[str]) -> tuple[str, str]:
     channels = _channels(words)
     if not channels:
         return "", ""
-    places = [parsed(channel.source) for channel in channels]
+    places = [bucket_and_prefix(channel.source) for channel in channels]
     folders = [
         posixpath.dirname(key) if channel.source.endswith(MANIFEST) else key.rstrip("/")
         for channel, (_, key) in zip(channels, places, strict=True)
