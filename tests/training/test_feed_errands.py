@@ -40,7 +40,7 @@ class Desk:
 def desk() -> Iterator[Desk]:
     new_desk = Desk()
     yield new_desk
-    assert new_desk.errands.children == set()
+    assert new_desk.errands.child_pids == set()
 
 
 def killed() -> None:
