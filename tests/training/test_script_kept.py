@@ -85,8 +85,8 @@ def test_a_state_of_a_script_that_keeps_other_arrays_is_of_another_model() -> No
 @pytest.mark.parametrize(
     ("kept", "says"),
     [
-        (lambda: mx.nd.zeros(3), "of a single array"),
-        (dict, "an argument without arrays"),
+        (lambda: mx.nd.zeros(3), "got a single array"),
+        (dict, "contains no arrays"),
         (lambda: {"average": np.zeros(3)}, "ndarray: job.keep.. takes a dictionary or list of MXNet's"),
         (lambda: [3.0], "is float"),
     ],
