@@ -33,7 +33,7 @@ from dyntrain.training.trial_files import VARIABLE
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, discards_last, make_loader, samples_of
-from dyntrain.training.worker.data.randomness import begin_alike
+from dyntrain.training.worker.data.randomness import seed_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
 from dyntrain.training.worker.loop.epoch import Epoch
@@ -51,7 +51,7 @@ from dyntrain.training.worker.state.memory import Memory
 if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
     os.environ
 ):  # in a worker, and in the single process that a trial compares with workers
-    begin_alike()
+    seed_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]

@@ -19,7 +19,7 @@ from dyntrain.missing import TRAINING, require
 
 require(TRAINING)
 
-from dyntrain.numpy_names import put_back  # noqa: E402
+from dyntrain.numpy_names import restore_numpy_names  # noqa: E402
 
 DEFERRED = "scipy.stats"
 
@@ -46,6 +46,6 @@ def deferred(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-put_back()
+restore_numpy_names()
 with deferred(DEFERRED):
     import mxnet  # noqa: F401

@@ -18,7 +18,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.examples.cifar10_data import load_binary
 from dyntrain.training.examples.cifar10_net import resnet
-from dyntrain.training.examples.digits import correct, lenet, load_digits
+from dyntrain.training.examples.digits import count_correct, lenet, load_digits
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.worker.data.batches import ArrayBatches
@@ -73,7 +73,7 @@ def main() -> None:
             time.sleep(0.02)
         if epoch.number == args.epochs - 1 and epoch.rank == 0:
             data, label = validation.rows(np.arange(len(validation)))
-            right = correct(net(data), label) / len(label)
+            right = count_correct(net(data), label) / len(label)
             trained = [param.data().asnumpy() for param in net.collect_params().values() if param.grad_req != "null"]
             np.savez(args.folder / WEIGHTS, *trained)
             (args.folder / RESULT).write_text(json.dumps({"accuracy": right}))

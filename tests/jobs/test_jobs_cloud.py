@@ -14,7 +14,7 @@ import pytest
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.feed.crc import by_table, masked
+from dyntrain.training.feed.crc import crc32c_by_table, masked_crc
 from waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)  # of a busy machine: each test starts the command line several times
@@ -171,7 +171,12 @@ main(["job", *sys.argv[1:]])
 
 def tf_record(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked(by_table(length))) + data + struct.pack("<I", masked(by_table(data)))
+    return (
+        length
+        + struct.pack("<I", masked_crc(crc32c_by_table(length)))
+        + data
+        + struct.pack("<I", masked_crc(crc32c_by_table(data)))
+    )
 
 
 READ = """

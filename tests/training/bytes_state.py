@@ -31,7 +31,7 @@ class Bytes:
     def set_statistics(self, means: Any, variances: Any) -> None:
         """It has none."""
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         return ()
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:

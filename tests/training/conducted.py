@@ -358,7 +358,7 @@ class ConductedMembership(Membership):
             else:
                 blocks = {tuple(checksums(member.state.pack(position))) for member in conductor.members}
                 assert len(blocks) == 1, f"replicas differ at {position}"
-                assert len({member.state.sampled(position) for member in conductor.members}) == 1
+                assert len({member.state.sampled_checksums(position) for member in conductor.members}) == 1
                 conductor.position = position
 
         conductor.meet(self, position, decide, in_step=False)

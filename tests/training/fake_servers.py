@@ -106,8 +106,8 @@ class FakeStore:
     def has_answer(self, part: Part) -> bool:
         return part in self._seen_parts
 
-    def parts_of(self, numbers: Sequence[int]) -> list[Part]:
-        return [part for number in numbers for part in self._servers.keys[number].parts]
+    def parts_of(self, key_numbers: Sequence[int]) -> list[Part]:
+        return [part for number in key_numbers for part in self._servers.keys[number].parts]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:
         self._requests[id(flat)] = (flat, [self._servers.take(self._worker, part)])

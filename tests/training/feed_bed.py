@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.feed.crc import by_table, library_crc, masked
+from dyntrain.training.feed.crc import crc32c_by_table, library_crc, masked_crc
 from dyntrain.training.feed.frames import FIRST, LAST, MAGIC, MIDDLE, WHOLE
 from feed_reader import named
 
-CRC = library_crc() or by_table
+CRC = library_crc() or crc32c_by_table
 READER = Path(__file__).parent / "feed_reader.py"
 
 
 def tf_record(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked(CRC(length))) + data + struct.pack("<I", masked(CRC(data)))
+    return length + struct.pack("<I", masked_crc(CRC(length))) + data + struct.pack("<I", masked_crc(CRC(data)))
 
 
 def record_io(data: bytes) -> bytes:

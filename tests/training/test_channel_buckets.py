@@ -16,9 +16,9 @@ from botocore.exceptions import ClientError
 from channel_bed import whole, write
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
-from dyntrain.training.feed.listing import reading
+from dyntrain.training.feed.listing import translated_s3_errors
 from dyntrain.training.feed.places import ChannelError, checked_source
-from dyntrain.training.worker.channel.records import open_channel, starts_of
+from dyntrain.training.worker.channel.records import open_channel, record_starts_in_index
 
 import mxnet as mx  # isort: skip
 
@@ -68,9 +68,9 @@ def test_what_is_no_bucket_is_refused_whole(source: str) -> None:
 
 
 def test_what_is_missing_is_told_by_name(s3: Any) -> None:
-    with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: there is no such bucket"):
+    with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: this bucket does not exist"):
         open_channel("s3://nowhere-to-be-found/x/")
-    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this object does not exist"):
+    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this S3 object does not exist"):
         open_channel("s3://data/gone.manifest,manifest")
 
 
@@ -79,7 +79,10 @@ def test_what_is_missing_is_told_by_name(s3: Any) -> None:
 )
 def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
-    with pytest.raises(ChannelError if message else ClientError, match=message or code), reading("s3://data/x"):
+    with (
+        pytest.raises(ChannelError if message else ClientError, match=message or code),
+        translated_s3_errors("s3://data/x"),
+    ):
         raise error
 
 
@@ -94,15 +97,15 @@ def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message
 )
 def test_an_index_that_is_wrong_is_told_with_its_line(text: bytes, message: str) -> None:
     with pytest.raises(ChannelError, match=f"s3://data/a.idx is no RecordIO index.*{message}"):
-        starts_of(text, "s3://data/a.idx", 99)
+        record_starts_in_index(text, "s3://data/a.idx", 99)
 
 
 def test_keys_may_have_spaces_and_be_there_twice(caplog: pytest.LogCaptureFixture) -> None:
-    assert starts_of(b"a cat.jpg\t0\na dog.jpg\t40\n", "i", 99).tolist() == [0, 40]
-    assert starts_of(b"0 0\n1 40\n", "i", 99).tolist() == [0, 40]
+    assert record_starts_in_index(b"a cat.jpg\t0\na dog.jpg\t40\n", "i", 99).tolist() == [0, 40]
+    assert record_starts_in_index(b"0 0\n1 40\n", "i", 99).tolist() == [0, 40]
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
-        assert starts_of(b"7\t0\n7\t40\n", "i", 99).tolist() == [0, 40]
+        assert record_starts_in_index(b"7\t0\n7\t40\n", "i", 99).tolist() == [0, 40]
     assert "1 keys name 2 records; all records are read" in caplog.text
 
 

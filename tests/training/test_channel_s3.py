@@ -22,13 +22,13 @@ from conducted import Conductor, Death
 from dyntrain.training.audit import audit
 from dyntrain.training.feed.frames import MAGIC
 from dyntrain.training.feed.places import ChannelError, S3Object
-from dyntrain.training.feed.stream import PATIENCE, PIECE, SKIPPED, ObjectStream
+from dyntrain.training.feed.stream import MAX_SKIPPED_BYTES, PATIENCE_SECONDS, PIECE_BYTES, ObjectStream
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.launch.plan import LaunchError, parse
 from dyntrain.training.ledger import Intent
 from dyntrain.training.worker.channel.framing import payload
 from dyntrain.training.worker.channel.objects import source_of
-from dyntrain.training.worker.channel.records import Streams, open_channel, starts_of
+from dyntrain.training.worker.channel.records import Streams, open_channel, record_starts_in_index
 from faulty_s3 import Plan, faulty
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
 from mxnet import autograd
@@ -141,7 +141,7 @@ def test_what_is_not_there_is_named(s3: Any, tmp_path: Path, monkeypatch: pytest
         ElasticJob.join().channel("train")
     monkeypatch.setenv("DYNTRAIN_CHANNELS", "s3://data/sets")
     assert source_of("train") == "s3://data/sets/train/"
-    with pytest.raises(ChannelError, match="no name of a channel"):
+    with pytest.raises(ChannelError, match="no valid name of a channel"):
         source_of("../x")
 
 
@@ -153,7 +153,7 @@ def test_a_launch_tells_the_workers_where_channels_lie() -> None:
         parse([*words, "--channel", "train=data", "python", "train.py"])
 
 
-SOURCE = S3Object("b", "k.rec", 4 * SKIPPED, '"1"')
+SOURCE = S3Object("b", "k.rec", 4 * MAX_SKIPPED_BYTES, '"1"')
 CONTENT = bytes(range(256)) * (SOURCE.size // 256)
 
 
@@ -200,9 +200,16 @@ def test_a_forked_process_does_not_read_on_from_its_parents_connection(monkeypat
 def test_what_comes_soon_is_read_through_and_what_is_far_is_asked_for() -> None:
     s3 = Scripted()
     stream = s3.stream()
-    for start, length in ((10, 20), (30, PIECE), (PIECE + 5000, 7), (2 * SKIPPED, 9), (SOURCE.size - 3, 3), (0, 1)):
+    for start, length in (
+        (10, 20),
+        (30, PIECE_BYTES),
+        (PIECE_BYTES + 5000, 7),
+        (2 * MAX_SKIPPED_BYTES, 9),
+        (SOURCE.size - 3, 3),
+        (0, 1),
+    ):
         assert stream.read(start, length) == CONTENT[start : start + length]
-    assert s3.starts == [10, 2 * SKIPPED, SOURCE.size - 3, 0]
+    assert s3.starts == [10, 2 * MAX_SKIPPED_BYTES, SOURCE.size - 3, 0]
 
 
 def test_patience_ends_with_what_was_wrong_and_begins_anew_with_every_byte() -> None:
@@ -212,7 +219,7 @@ def test_patience_ends_with_what_was_wrong_and_begins_anew_with_every_byte() -> 
     s3 = Scripted(*[away] * 1000)
     with pytest.raises(ChannelError, match=r"k\.rec: no data for 90 s: Read timeout"):
         s3.stream().read(0, 9)
-    assert PATIENCE < s3.now < PATIENCE + 10
+    assert PATIENCE_SECONDS < s3.now < PATIENCE_SECONDS + 10
 
 
 @pytest.mark.parametrize(
@@ -241,7 +248,7 @@ def test_an_index_of_another_object_is_told_and_no_other_bytes_are_taken_for_a_r
             payload(wrong)
     with pytest.raises(ChannelError, match="to another object"):
         Scripted().stream().read(SOURCE.size - 1, 2)
-    assert starts_of(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
+    assert record_starts_in_index(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
     for text in (b"", b"0\t1\n1\t1\n", b"x\n", b"0\tx\n", b"0\t-4\n"):
         with pytest.raises(ChannelError, match="no RecordIO index"):
-            starts_of(text, "i", 99)
+            record_starts_in_index(text, "i", 99)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, generate, record_iterator
 from dyntrain.training.examples.cifar10_flags import parse
-from dyntrain.training.examples.prepare_cifar10 import PARTS, main
-from dyntrain.training.examples.train_cifar10 import rate
+from dyntrain.training.examples.prepare_cifar10 import BATCHES_OF_RECORD_FILE, main
+from dyntrain.training.examples.train_cifar10 import learning_rate_and_schedule
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def archive(tmp_path: Path) -> Path:
     generate(tmp_path / "made", 20, 10)
     path = tmp_path / "cifar-10-binary.tar.gz"
     with tarfile.open(path, "w:gz") as packed:
-        for name, parts in PARTS.items():
+        for name, parts in BATCHES_OF_RECORD_FILE.items():
             binary = "test_batch.bin" if name == VALIDATION else "data_batch_1.bin"
             for part in parts:
                 packed.add(tmp_path / "made" / binary, part)
@@ -78,7 +78,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
     cut.write_bytes(archive.read_bytes()[:-2000])
     digest = hashlib.sha256(cut.read_bytes()).hexdigest()
     for url, sha256, message in (
-        (archive.as_uri(), digest, "is damaged or another file"),
+        (archive.as_uri(), digest, "is damaged, or is another file than expected"),
         (cut.as_uri(), digest, "Compressed file ended"),
         ("http://127.0.0.1:9/x.tar.gz", digest, "give --url file:///PATH"),
         ("ftp://example.org/x", digest, "must begin with"),
@@ -88,7 +88,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
         err = capsys.readouterr().err
         assert message in err
         assert len(err.splitlines()) == 1
-    assert not [path for path in tmp_path.glob("data/*") if path.name in PARTS]
+    assert not [path for path in tmp_path.glob("data/*") if path.name in BATCHES_OF_RECORD_FILE]
 
 
 def test_cifar_the_documents_flags_are_understood_with_and_without_gpus(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,8 +104,8 @@ def test_cifar_the_documents_flags_are_understood_with_and_without_gpus(capsys: 
 
 def test_cifar_the_rate_goes_on_where_the_saved_epoch_left_it() -> None:
     flags = ["--lr", "0.5", "--lr-step-epochs", "2,4", "--model-prefix", "x"]
-    assert rate(parse(flags), 10)[0] == 0.5
-    lr, schedule = rate(parse([*flags, "--load-epoch", "3"]), 10)
+    assert learning_rate_and_schedule(parse(flags), 10)[0] == 0.5
+    lr, schedule = learning_rate_and_schedule(parse([*flags, "--load-epoch", "3"]), 10)
     assert lr == pytest.approx(0.05)
     assert (schedule.step, schedule.base_lr) == ([10], lr)
-    assert rate(parse([*flags, "--load-epoch", "4"]), 10)[1] is None
+    assert learning_rate_and_schedule(parse([*flags, "--load-epoch", "4"]), 10)[1] is None

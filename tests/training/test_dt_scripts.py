@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.dt_scripts import VARIABLE, environment
+from dyntrain.training.dt_scripts import PATH_VARIABLE, environment
 
 FORMS = """
 import mxnet as mx
@@ -44,7 +44,7 @@ else:
 def _run(source: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """In a training process of a machine that has a sitecustomize of its own."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.own = True\n")
-    given = environment({**os.environ, VARIABLE: str(tmp_path)}, {})
+    given = environment({**os.environ, PATH_VARIABLE: str(tmp_path)}, {})
     argv = [sys.executable, "-c", source]
     return subprocess.run(argv, env=given, capture_output=True, text=True, timeout=patient(60), check=False)
 
@@ -61,6 +61,6 @@ def test_face_a_python_that_does_not_import_mxnet_is_left_alone(tmp_path: Path) 
 
 
 def test_face_what_a_training_process_has_besides_is_kept() -> None:
-    site = environment({}, {})[VARIABLE]
-    assert environment({"A": "1"}, {VARIABLE: "/outer"}) == {"A": "1", VARIABLE: f"{site}{os.pathsep}/outer"}
-    assert environment({VARIABLE: "/own"}, {VARIABLE: "/outer"}) == {VARIABLE: f"{site}{os.pathsep}/own"}
+    site = environment({}, {})[PATH_VARIABLE]
+    assert environment({"A": "1"}, {PATH_VARIABLE: "/outer"}) == {"A": "1", PATH_VARIABLE: f"{site}{os.pathsep}/outer"}
+    assert environment({PATH_VARIABLE: "/own"}, {PATH_VARIABLE: "/outer"}) == {PATH_VARIABLE: f"{site}{os.pathsep}/own"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.dt_scripts import VARIABLE, environment
+from dyntrain.training.dt_scripts import PATH_VARIABLE, environment
 from dyntrain.training.examples.cifar10_data import generate
 from job_bed import JobBed, instance
 
@@ -30,7 +30,7 @@ def bed(arguments: list[str], tmp_path: Path) -> Iterator[JobBed]:
     """Their script has no brake, so the job is longer than any test waits; it ends with the test."""
     command = [
         "env",
-        f"{VARIABLE}={environment({}, os.environ)[VARIABLE]}",
+        f"{PATH_VARIABLE}={environment({}, os.environ)[PATH_VARIABLE]}",
         sys.executable,
         *arguments,
         "--kv-store",

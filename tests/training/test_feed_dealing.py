@@ -12,14 +12,14 @@ import pytest
 from dyntrain.training.feed.dealing import (
     Piece,
     Position,
+    deal_pieces,
     dealt,
-    dealt_anew,
-    in_order,
-    many_channels,
-    of_shards,
+    objects_in_order,
     remaining_pieces,
     require_enough,
+    shard_streams,
     shards_of,
+    too_many_channels_warning,
     without_indices,
 )
 from dyntrain.training.feed.places import ChannelError, S3Object, manifest_of
@@ -64,7 +64,7 @@ def test_each_record_is_read_once_an_epoch_whatever_the_ranks_do(
             audit.update(seen)
             positions.append(position)
         rest = remaining_pieces(streams, positions)
-        streams = dealt_anew(rest, number) if number else []
+        streams = deal_pieces(rest, number) if number else []
     assert not rest
     assert audit == {(one.key, record): 1 for one in everything for record in range(one.size // FRAME)}
 
@@ -81,9 +81,9 @@ def test_from_two_to_four_to_one() -> None:
         ("3", 0),
         ("5", 0),
     ]
-    four = dealt_anew(rest, 4)
+    four = deal_pieces(rest, 4)
     assert [[piece.source.key[-1] for piece in stream] for stream in four] == [["2"], ["1", "5"], ["4"], ["3"]]
-    last = dealt_anew(remaining_pieces(four, [Position(1), Position(1, 1, 10), Position(0), Position(0, 0, 0)]), 1)
+    last = deal_pieces(remaining_pieces(four, [Position(1), Position(1, 1, 10), Position(0), Position(0, 0, 0)]), 1)
     assert [(piece.source.key[-1], piece.record) for piece in last[0]] == [("5", 1), ("4", 0), ("3", 0)]
 
 
@@ -95,18 +95,20 @@ def test_a_position_that_is_none_is_refused(position: Position) -> None:
     stream = [Piece(objects([5])[0], 2, 20)]
     with pytest.raises(ValueError, match="position"):
         remaining_pieces([stream], [position])
-    with pytest.raises(ValueError, match="2 positions of 1 ranks"):
+    with pytest.raises(ValueError, match="2 positions do not match 1 ranks' streams"):
         remaining_pieces([stream], [Position(0), Position(0)])
 
 
 def test_a_seed_gives_another_order_each_epoch_and_the_same_one_everywhere() -> None:
     everything = objects([1] * 20)
-    orders = [tuple(one.key for one in in_order(everything, 234, epoch)) for epoch in range(4)]
+    orders = [tuple(one.key for one in objects_in_order(everything, 234, epoch)) for epoch in range(4)]
     assert len(set(orders)) == 4
-    assert orders[0] == tuple(one.key for one in in_order(everything[::-1], 234, 0)), "the listing's order is no matter"
+    assert orders[0] == tuple(one.key for one in objects_in_order(everything[::-1], 234, 0)), (
+        "the listing's order is no matter"
+    )
     assert [key[-3:] for key in orders[0][:4]] == ["009", "001", "010", "005"], "of every version and host"
-    assert in_order(everything, None, 5) == everything
-    assert in_order(everything, 235, 0) != in_order(everything, 234, 0)
+    assert objects_in_order(everything, None, 5) == everything
+    assert objects_in_order(everything, 235, 0) != objects_in_order(everything, 234, 0)
 
 
 def test_a_shard_a_rank() -> None:
@@ -117,9 +119,9 @@ def test_a_shard_a_rank() -> None:
     assert [[one.key[11:] for one in shard] for shard in shards] == [["0/a", "0/b"], ["1/a"], ["2/sub/a"]]
     assert shards_of([*objects[:2], S3Object("b", "sets/train/README", 1, "e")], "sets/train/") is None
     assert shards_of([], "x") is None
-    three = of_shards(shards, 3, None, 0)
+    three = shard_streams(shards, 3, None, 0)
     assert [[piece.source for piece in stream] for stream in three] == shards
-    assert sorted(piece.source.key for stream in of_shards(shards, 2, 7, 0) for piece in stream) == sorted(
+    assert sorted(piece.source.key for stream in shard_streams(shards, 2, 7, 0) for piece in stream) == sorted(
         one.key for shard in shards for one in shard
     )
 
@@ -136,8 +138,8 @@ def test_fewer_parts_than_ranks_are_named() -> None:
 
 
 def test_more_channels_than_sagemaker_takes_are_told_of() -> None:
-    assert many_channels(20) == ""
-    assert "24 pipe channels: SageMaker accepts at most 20" in many_channels(24)
+    assert too_many_channels_warning(20) == ""
+    assert "24 pipe channels: SageMaker accepts at most 20" in too_many_channels_warning(24)
 
 
 def test_a_manifest_is_sagemakers() -> None:

@@ -32,7 +32,7 @@ class Desk:
 
     def _over(self) -> bool:
         for pipe in self.errands.pipes:
-            self.errands.listen(pipe)
+            self.errands.read_answer(pipe)
         return not self.errands.pipes
 
 
@@ -40,7 +40,7 @@ class Desk:
 def desk() -> Iterator[Desk]:
     new_desk = Desk()
     yield new_desk
-    assert new_desk.errands.children == set()
+    assert new_desk.errands.child_pids == set()
 
 
 def killed() -> None:

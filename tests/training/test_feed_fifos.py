@@ -264,7 +264,7 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
     s3.put_object(Bucket="data", Key="hole/0/a", Body=b"x")
     s3.put_object(Bucket="data", Key="hole/1/a", Body=b"")
     for channel, open_it, sentence in (
-        ("train=s3://no-such-bucket-here/x/", False, "s3://no-such-bucket-here/x/: there is no such bucket"),
+        ("train=s3://no-such-bucket-here/x/", False, "s3://no-such-bucket-here/x/: this bucket does not exist"),
         ("train=s3://data/nothing/", False, "channel train: there is no object at s3://data/nothing/"),
         (
             "train=s3://data/hole/",
@@ -307,12 +307,12 @@ def test_a_program_that_ends_well_before_its_channels_are_listed_is_not_held_up(
 def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
     for words, sentence in (
         (["train=data"], "data is no s3://BUCKET/PREFIX"),
-        (["../x=s3://data/"], "'../x' is no name of a channel"),
+        (["../x=s3://data/"], "'../x' is no valid name of a channel"),
         (["a=s3://data/x", "a=s3://data/y"], "channel a is given twice"),
         (["a=s3://data/x,mode=fast"], "mode=fast must be one of pipe, file"),
         (["a=s3://data/x,shuffle=x"], "shuffle=x must be a whole number"),
         (["a=s3://data/x,format=parquet"], "'parquet' is no format"),
-        (["t=s3://data/x", "t_0=s3://data/x,mode=file"], "its folder has the name of a FIFO of channel t"),
+        (["t=s3://data/x", "t_0=s3://data/x,mode=file"], "its folder would have the name of a FIFO of channel t"),
     ):
         assert feed.run("true", *[part for word in words for part in ("--channel", word)]) == 1
         assert sentence in feed.sentences()[-1]
@@ -361,7 +361,7 @@ def test_children_of_the_feed_are_no_second_readers(s3: Any, tmp_path: Path) -> 
     reader = subprocess.Popen(["cat", tmp_path / "data" / "train_0"], stdout=subprocess.PIPE)
     try:
         wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_1").exists(), 30)
-        wait_for(lambda: keeper.turn(0.05) or keeper.problem or not keeper.reading, 30)
+        wait_for(lambda: keeper.turn(0.05) or keeper.problem or not keeper.is_reading, 30)
         assert keeper.problem == ""
     finally:
         os.write(holds, b".")

@@ -9,14 +9,14 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from dyntrain.training.feed.crc import by_table, library_crc, masked
+from dyntrain.training.feed.crc import crc32c_by_table, library_crc, masked_crc
 from dyntrain.training.feed.frames import (
     LINES,
     MAGIC,
     RECORDIO,
     TFRECORD,
     WHOLE_OBJECTS,
-    Damaged,
+    DamagedRecord,
     checked_format,
     format_of,
     split,
@@ -37,11 +37,11 @@ def test_the_checksums_are_castagnolis() -> None:
     """The vectors of RFC 3720, B.4; and TFRecord's mask of one of them, from TensorFlow's own test."""
     vectors = {b"\0" * 32: 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E, b"123456789": 0xE3069283}
     for data, expected in vectors.items():
-        assert by_table(data) == expected
+        assert crc32c_by_table(data) == expected
         crc = library_crc()
         assert crc is not None, "the development environment has a library"
         assert crc(data) == expected
-    assert masked(0) == 0xA282EAD8
+    assert masked_crc(0) == 0xA282EAD8
 
 
 @given(st.sampled_from(sorted(WRITERS)), st.lists(st.binary(max_size=40), max_size=6), st.integers(1, 50))
@@ -52,7 +52,7 @@ def test_records_come_whole_whatever_the_pieces_are(kind: str, contents: list[by
     while at < len(stream):
         buffer += stream[at : at + step]
         at += step
-        part = split(kind, buffer, at >= len(stream), by_table)
+        part = split(kind, buffer, at >= len(stream), crc32c_by_table)
         given_out += buffer[: part.end]
         count += part.records
         buffer = buffer[part.end :]
@@ -66,9 +66,9 @@ def test_a_damaged_tfrecord_is_told_where_it_begins(content: bytes, where: int, 
     first = tf_record(b"sound")
     frame = bytearray(tf_record(content))
     frame[where % len(frame)] ^= change
-    with pytest.raises(Damaged) as caught:
-        split(TFRECORD, first + bytes(frame), True, by_table)
-    assert caught.value.at == len(first)
+    with pytest.raises(DamagedRecord) as caught:
+        split(TFRECORD, first + bytes(frame), True, crc32c_by_table)
+    assert caught.value.offset == len(first)
 
 
 def test_without_a_library_lengths_are_still_checked() -> None:
@@ -76,7 +76,7 @@ def test_without_a_library_lengths_are_still_checked() -> None:
     frame[14] ^= 1
     assert split(TFRECORD, bytes(frame), True, None).records == 1
     frame[0] ^= 1
-    with pytest.raises(Damaged, match="length"):
+    with pytest.raises(DamagedRecord, match="length"):
         split(TFRECORD, bytes(frame), True, None)
 
 
@@ -84,9 +84,9 @@ def test_without_a_library_lengths_are_still_checked() -> None:
 def test_an_object_that_ends_within_a_record_is_told(kind: str) -> None:
     first, second = WRITERS[kind](b"12345"), WRITERS[kind](b"67890")
     for cut in range(1, len(second)):
-        with pytest.raises(Damaged) as caught:
-            split(kind, first + second[:cut], True, by_table)
-        assert caught.value.at == len(first)
+        with pytest.raises(DamagedRecord) as caught:
+            split(kind, first + second[:cut], True, crc32c_by_table)
+        assert caught.value.offset == len(first)
 
 
 def test_recordio_in_parts_is_one_record() -> None:
@@ -98,7 +98,7 @@ def test_recordio_in_parts_is_one_record() -> None:
     for cut in range(1, len(record)):
         assert split(RECORDIO, record[:cut], False, None)[:2] == (0, 0)
     for start in (12, 24):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedRecord):
             split(RECORDIO, record[start:], True, None)
 
 

@@ -22,7 +22,7 @@ from dyntrain.training.feed.dealing import Piece, dealt
 from dyntrain.training.feed.feeder import Read
 from dyntrain.training.feed.frames import LINES, RECORDIO, TFRECORD, WHOLE_OBJECTS
 from dyntrain.training.feed.places import ChannelError, S3Object
-from dyntrain.training.feed.resuming import Resume, dealt_after, place_of, resume_of
+from dyntrain.training.feed.resuming import Resume, deal_remaining_data, position_after_records, resume_of
 from feed_bed import Feed, noise, record_io, tf_record
 from feed_reader import named
 from hypothesis import given
@@ -145,16 +145,28 @@ def _waits_at(pid: int, fifo: str) -> bool:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("train_0", '{"epoch": 0, "ranks": 1, "records": [[9]]}', "rank 0 cannot have trained on 9 records: it has 5"),
+        (
+            "train_0",
+            '{"epoch": 0, "ranks": 1, "records": [[9]]}',
+            "rank 0 cannot have trained on 9 records: its stream has 5",
+        ),
         ("train_0", '{"epoch": 2, "records": [[1]], "objects": "x"}', "have changed since epoch 2 began; restart that"),
-        ("train_1", '{"epoch": 0, "ranks": 1}', "train_1.resume.json: with 1 ranks, no rank reads train_1"),
-        ("train", '{"epoch": 0, "records": [[1, 1]]}', "train.resume.json: with 1 ranks, no rank reads train"),
+        ("train_1", '{"epoch": 0, "ranks": 1}', "train_1.resume.json: a job of 1 ranks has no rank that reads train_1"),
+        (
+            "train",
+            '{"epoch": 0, "records": [[1, 1]]}',
+            "train.resume.json: a job of 1 ranks has no rank that reads train",
+        ),
         ("val_0", "{}", "val_0.resume.json: there is no channel val_0"),
         ("train_0", "[]", "train_0.resume.json is not as in CHANNELS.md"),
         ("train_0", "\\xff", "train_0.resume.json is not as in CHANNELS.md"),
-        ("train_0", '{"ranks": "4"}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
-        ("train_0", '{"epoch": -1}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
-        ("train_0", '{"epoch": 0, "records": [[]]}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
+        ("train_0", '{"ranks": "4"}', "train_0.resume.json: epoch, ranks and records must be whole numbers"),
+        ("train_0", '{"epoch": -1}', "train_0.resume.json: epoch, ranks and records must be whole numbers"),
+        (
+            "train_0",
+            '{"epoch": 0, "records": [[]]}',
+            "train_0.resume.json: epoch, ranks and records must be whole numbers",
+        ),
     ],
 )
 def test_what_cannot_be_gone_on_with_ends_the_job(
@@ -219,7 +231,7 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
         for stream, count in zip(streams, trained, strict=True):
             audit.update(records_of(stream)[:count])
         resume = resume._replace(ranks=number, records=(*resume.records, tuple(trained)))
-        streams = dealt_after(first, resume, kind, lambda: read)
+        streams = deal_remaining_data(first, resume, kind, lambda: read)
         assert len(streams) == number
     audit.update(records_of(streams[0]))
     assert audit == {(key, record): 1 for key, size in sizes.items() for record in range(size)}
@@ -227,7 +239,7 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
 
 def test_what_a_rank_says_is_what_it_is_told() -> None:
     resume = Resume(3, 4, ((640, 640), (1, 2, 3, 4)), "ab")
-    assert resume_of("train_0", resume.text().encode()) == resume
+    assert resume_of("train_0", resume.json_text().encode()) == resume
     assert resume_of("train_0", b"{}") == Resume()
 
 
@@ -235,7 +247,7 @@ def test_more_records_than_a_stream_has_are_counted() -> None:
     body = tf_record(b"1") + tf_record(b"2")
     read: Read = lambda source, at: body[at:]  # noqa: E731
     stream = [Piece(S3Object("b", "k", len(body), "e"))]
-    assert place_of(read, stream, 2, "")[0].pieces == 1
-    assert place_of(read, stream, 5, "")[1] == 3
-    with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records: it has 2"):
-        dealt_after([stream], Resume(records=((5,),)), "", lambda: read)
+    assert position_after_records(read, stream, 2, "")[0].pieces == 1
+    assert position_after_records(read, stream, 5, "")[1] == 3
+    with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records: its stream has 2"):
+        deal_remaining_data([stream], Resume(records=((5,),)), "", lambda: read)

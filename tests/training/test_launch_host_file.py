@@ -202,7 +202,7 @@ def test_launch_a_node_that_ended_with_its_job_is_not_launched_again(
     kept = []
 
     class Keeps(Launcher):
-        async def _keep(self, host: str) -> None:
+        async def _keep_node_running(self, host: str) -> None:
             kept.append(host)
 
     hosts = FileHosts(tmp_path, [A, B])

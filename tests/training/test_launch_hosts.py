@@ -94,7 +94,7 @@ def test_a_name_of_sshs_settings_is_looked_up_where_ssh_goes(tmp_path: Path, mon
         (f"{A}:70000\n".encode(), "has no port"),
         (f"{A}\nhöst\n".encode("latin-1"), "is no text in UTF-8 or UTF-16"),
         (f"{A}\n".encode("utf-16-le"), "zero bytes"),
-        (f"{A}\n{A} slots=2\n".encode(), "names 1 different hosts, -n asks for 2"),
+        (f"{A}\n{A} slots=2\n".encode(), "names only 1 different hosts, but -n asks for 2"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:

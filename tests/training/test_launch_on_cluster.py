@@ -30,7 +30,7 @@ def test_the_launchers_flags_mean_the_cluster_where_they_name_it(tmp_path: Path)
     assert parse_for_cluster([*typed_in]).command == ("python", "train.py", "-n", "9")
     assert parse_for_cluster(["python train.py -n 9"]).command == ("python", "train.py", "-n", "9")
     assert parse_for_cluster(["--env", "COLOUR:red", "--dt-scripts", "x"]).environment == {"COLOUR": "red"}
-    with pytest.raises(LaunchError, match="--warm-spares, --segment-steps: on a cluster"):
+    with pytest.raises(LaunchError, match="--warm-spares, --segment-steps cannot be given on a cluster"):
         parse_for_cluster(["--warm-spares", "1", "--segment-steps", "5", "python", "train.py"])
     with pytest.raises(LaunchError, match="no training command"):
         parse_for_cluster(["-n", "2"])

@@ -196,7 +196,7 @@ async def given_up(
     async def start(host: str, *_: bool) -> Refused:
         return Refused(host in reachable)
 
-    monkeypatch.setattr(launcher, "_launch", start)
+    monkeypatch.setattr(launcher, "_launch_node", start)
     for _ in range(10):
         await launcher.look()
     return launcher

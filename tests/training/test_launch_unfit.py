@@ -91,4 +91,4 @@ def test_launch_python_is_that_of_dyntrain_whatever_the_shell_has(tmp_path: Path
 
 
 def test_launch_what_tells_a_worker_knows_it_by_its_variable() -> None:
-    assert numpy_names.WORKER == CONTROL_FILE_VARIABLE
+    assert numpy_names.WORKER_VARIABLE == CONTROL_FILE_VARIABLE

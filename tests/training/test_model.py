@@ -51,7 +51,7 @@ def test_the_gradients_are_those_of_gluons_network() -> None:
 
 
 def test_sizes_that_the_worker_goes_by_are_the_workers() -> None:
-    assert (CHUNK, BESIDE_FORMATION) == (feed.CHUNK, handover.BESIDE_FORMATION)
+    assert (CHUNK, BESIDE_FORMATION) == (feed.CHUNK_BYTES, handover.BESIDE_FORMATION)
 
 
 def test_a_key_lives_whole_on_the_server_that_has_least_when_its_turn_comes() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
-from dyntrain.training.worker.data.image_draws import DRAW, OPERATORS
+from dyntrain.training.worker.data.image_draws import RANDOM_BLOCKS, RANDOM_OPERATORS
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.loader_processes import LoaderProcesses
 
@@ -126,7 +126,7 @@ def test_what_else_draws_belongs_to_the_sample_beside_them(
 
 def test_every_operator_of_images_that_draws_is_known() -> None:
     """Another version of MXNet may have more; they would be right, and slow."""
-    assert {name for name in dir(mx.nd.image) if name.startswith("random_")} == set(OPERATORS)
+    assert {name for name in dir(mx.nd.image) if name.startswith("random_")} == set(RANDOM_OPERATORS)
     named = {name for name in dir(transforms) if name.startswith("Random") and name.removeprefix("Random")}
     drawn = {name for name in named if issubclass(getattr(transforms, name), transforms.HybridBlock)}
-    assert drawn - {"RandomApply", "HybridRandomApply"} == {each.__name__ for each in DRAW}
+    assert drawn - {"RandomApply", "HybridRandomApply"} == {each.__name__ for each in RANDOM_BLOCKS}

@@ -72,7 +72,7 @@ def state_of(kept: Any) -> TrainingState:
 
 
 def test_what_differs_in_it_between_workers_is_told_by_its_name() -> None:
-    one, other = (state_of({"average": mx.nd.full(3, value)}).sampled(START) for value in (1, 2))
+    one, other = (state_of({"average": mx.nd.full(3, value)}).sampled_checksums(START) for value in (1, 2))
     differing = [name for (name, mine), (_, theirs) in zip(one, other, strict=True) if mine != theirs]
     assert differing == ["job.keep 0[average]"]
 
@@ -85,8 +85,8 @@ def test_a_state_of_a_script_that_keeps_other_arrays_is_of_another_model() -> No
 @pytest.mark.parametrize(
     ("kept", "says"),
     [
-        (lambda: mx.nd.zeros(3), "of a single array"),
-        (dict, "an argument without arrays"),
+        (lambda: mx.nd.zeros(3), "got a single array"),
+        (dict, "contains no arrays"),
         (lambda: {"average": np.zeros(3)}, "ndarray: job.keep.. takes a dictionary or list of MXNet's"),
         (lambda: [3.0], "is float"),
     ],
@@ -223,7 +223,7 @@ def test_an_averages_running_statistics_become_those_of_all_samples_at_a_boundar
     assert (means.tolist(), variances.tolist()) == ([1, 2], [3, 4])
     state.set_statistics(means + 1, variances + 1)
     assert [each.asnumpy().tolist() for each in kept.values()] == [[1, 1], [2, 3], [4, 5]]
-    assert [label for label, _ in state.sampled(START) if "keep" in label] == ["job.keep 0[norm0_gamma]"]
+    assert [label for label, _ in state.sampled_checksums(START) if "keep" in label] == ["job.keep 0[norm0_gamma]"]
     other = state_of({name: mx.nd.zeros(2) for name in kept})
     other.install(state.pack(START))
     assert other.statistics()[0].tolist() == [2, 3], "a joiner has them"

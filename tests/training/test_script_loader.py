@@ -26,7 +26,7 @@ from dyntrain.training.audit import audit
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.ledger import Intent
 from dyntrain.training.worker.data.loader import Load, Loader, LoaderBroken, SampleError
-from dyntrain.training.worker.data.loader_processes import LoaderProcesses, sweep
+from dyntrain.training.worker.data.loader_processes import LoaderProcesses, remove_left_folders
 from dyntrain.training.worker.data.shards import Shards
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, labels, mlp, numbers, weights
 from mxnet import autograd
@@ -184,7 +184,7 @@ def test_batches_are_loaded_ahead_and_dropped_when_the_share_changes(processes: 
         return [int(i) for i in loader.take(loads)[0].asnumpy()]
 
     def queued() -> list[list[int]]:
-        return [load.indices.tolist() for load, _ in loader._queue]
+        return [load.indices.tolist() for load, _ in loader._prefetched]
 
     assert take((0, 1), (2, 3), (4, 5), (6, 7)) == [0, 1]
     assert queued() == [[2, 3], [4, 5]]
@@ -203,10 +203,10 @@ def test_what_a_generation_will_want_is_loaded_while_it_forms_and_not_loaded_twi
 
     loader.take(loads((0, 1), (2, 3)))
     loader.expect(loads((2,), (4,)))
-    begun = [packed for _, packed in loader._queue]
+    begun = [packed for _, packed in loader._prefetched]
     assert begun[0].result(patient(60)) is not None
     assert loader.take(loads((2,), (4,)))[0].asnumpy().tolist() == [2]
-    assert [packed for _, packed in loader._queue] == begun[1:]
+    assert [packed for _, packed in loader._prefetched] == begun[1:]
     assert loader.take(loads((4,)))[0].asnumpy().tolist() == [4]
 
 
@@ -287,7 +287,7 @@ from dyntrain.training.worker.data.loader import Load
 loader = ElasticJob.join().loader(list(range(6)), num_workers=2)
 loads = [Load(0, 0, np.array([at, at + 1])) for at in (0, 2, 4)]
 loader.take(iter(loads))
-for _, packed in loader._queue:
+for _, packed in loader._prefetched:
     packed.result()
 print(*loader._processes.pids, flush=True)
 input()
@@ -307,7 +307,7 @@ def test_loading_processes_die_with_a_worker_that_is_killed_and_the_next_one_cle
         batches = tuple(f"mx_{pid:x}_" for pid in pids)
         assert not [file for file in os.listdir("/dev/shm") if file.startswith(batches)], "they had a name"
         assert len(os.listdir(folder)) == 1, "all that is left lies in one folder"
-        sweep(Path(folder))
+        remove_left_folders(Path(folder))
         assert os.listdir(folder) == []
 
 

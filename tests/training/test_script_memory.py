@@ -13,7 +13,7 @@ import pytest
 from conducted import Conductor, Death
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START
-from dyntrain.training.worker.state.memory import LARGEST, MOST, Memories, Memory
+from dyntrain.training.worker.state.memory import MAX_ARRAY_VALUES, MAX_JSON_CHARACTERS, Memories, Memory
 from dyntrain.training.worker.state.training_state import TrainingState
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Hook, data, mlp, nothing, train
 from mxnet import autograd
@@ -173,7 +173,7 @@ def checked(**values: Any) -> dict[str, str]:
     held = Memories()
     held.add(Memory(**values))
     held.keep(state.own)
-    return {name: check for name, check in state.sampled(START) if name.startswith("job.memory.")}
+    return {name: check for name, check in state.sampled_checksums(START) if name.startswith("job.memory.")}
 
 
 def test_memory_that_differs_between_workers_is_found_at_the_next_boundary_by_its_name() -> None:
@@ -201,7 +201,7 @@ def test_a_number_is_the_same_plain_one_on_all_workers(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [mlp, np.zeros(LARGEST + 1), np.array(["a"]), np.complex64(1), {(1, 2): 3}, {True: 1}, [object()], {1, 2}],
+    [mlp, np.zeros(MAX_ARRAY_VALUES + 1), np.array(["a"]), np.complex64(1), {(1, 2): 3}, {True: 1}, [object()], {1, 2}],
     ids=["function", "large", "texts", "complex", "keys", "truth-as-key", "within", "set"],
 )
 def test_what_cannot_travel_is_refused_by_name_when_it_is_set(value: Any) -> None:
@@ -231,8 +231,8 @@ def test_what_cannot_be_in_memory_is_refused_by_name() -> None:
 def test_more_than_can_travel_with_every_state_is_refused_with_what_to_do() -> None:
     job = ElasticJob.join()
     memory = job.memory(history=[])
-    with pytest.raises(ValueError, match=rf"below {MOST}.*job\.output"):
-        trained(job, lambda epoch: memory.history.append("x" * MOST))
+    with pytest.raises(ValueError, match=rf"below {MAX_JSON_CHARACTERS}.*job\.output"):
+        trained(job, lambda epoch: memory.history.append("x" * MAX_JSON_CHARACTERS))
 
 
 @pytest.mark.parametrize(("plan", "deaths", "segment_steps"), COURSES)

@@ -107,7 +107,7 @@ class Shrinks:
         ([[-1, 3]], "index -1"),
         ([3, 1, 2], r"gives 3 for a batch.*BatchSampler\(sampler, batch_size\)"),
         ([[0.5, 1]], r"gives \[0.5, 1\] for a batch"),
-        (Unseeded(), "draws other batches each time"),
+        (Unseeded(), "draws different batches each time"),
     ],
     ids=["generator", "empty", "none", "twice", "beyond", "negative", "of samples", "of fractions", "unseeded"],
 )

@@ -15,7 +15,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.membership.step import OWN_STEPS, StepGuard
+from dyntrain.training.worker.membership.step import STEPS_PER_MEASUREMENT, StepGuard
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -312,8 +312,8 @@ def test_waiting_for_others_in_a_sum_is_not_told_as_this_workers_own_work() -> N
     guard = StepGuard(engine, lambda message: None)  # type: ignore[arg-type]
     guard.formed(1, Position(epoch=0, offset=0, step=0))
     began = time.monotonic()
-    for step in range(3 * OWN_STEPS):
-        measured = step and step % OWN_STEPS == 0
+    for step in range(3 * STEPS_PER_MEASUREMENT):
+        measured = step and step % STEPS_PER_MEASUREMENT == 0
         work, engine.seconds = (0.05, 0.3) if measured else (0.0, 0.0)
         time.sleep(work)
         assert guard.exchange([1], lambda: None, [Gradient()], aside=True)

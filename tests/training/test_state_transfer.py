@@ -135,10 +135,10 @@ def test_who_is_behind_gets_chunks_before_the_one_in_front_has_all(stack: contex
     half = source.holds(Feed(BLOCK, "i-source", CHUNK))
     both = [first.fetch_from(source.address), second.fetch_from(first.address)]
     for _ in range(half.chunks // 2):
-        half.one_more()
+        half.add_chunk()
     wait_for(lambda: second.feeds and second.feeds[0].ready == half.chunks // 2, PATIENCE)
     while half.ready < half.chunks:
-        half.one_more()
+        half.add_chunk()
     half.finish(checksum(BLOCK).hex())
     assert [arrived(future) == BLOCK for future in both] == [True, True]
 
@@ -187,7 +187,7 @@ def test_a_member_that_dies_in_the_middle_of_a_chain_is_gone_around(stack: conte
     some = Feed(BLOCK, "i-source", CHUNK)
     dying.offer(GENERATION, some)
     for _ in range(12):
-        some.one_more()
+        some.add_chunk()
     future = joiner.fetch_from((HOST, dying.port), source.address)
     wait_for(lambda: joiner.feeds and joiner.feeds[0].ready == 12, PATIENCE)
     dying.close()
@@ -228,7 +228,7 @@ def test_of_two_sources_with_other_bytes_no_mixture_is_made(stack: contextlib.Ex
     first, second, joiner, behind = Member(stack), Member(stack), Member(stack), Member(stack)
     part = first.holds(Feed(BLOCK, "i-first", CHUNK))
     for _ in range(9):
-        part.one_more()
+        part.add_chunk()
     second.holds(Feed.whole(other, "i-second", CHUNK)).finish(checksum(other).hex())
     futures = [joiner.fetch_from(first.address, second.address), behind.fetch_from(joiner.address)]
     wait_for(lambda: behind.feeds and behind.feeds[0].ready == 9, PATIENCE)
@@ -298,7 +298,7 @@ def test_what_is_withdrawn_is_let_go_of(stack: contextlib.ExitStack) -> None:
     source = Member(stack)
     feed = source.holds()
     source.server.withdraw(GENERATION)
-    assert feed.void
+    assert feed.is_void
     late: Any = Feed.whole(BLOCK, "i-source", CHUNK)
     source.server.offer(GENERATION, late)
-    assert late.void
+    assert late.is_void

@@ -141,7 +141,7 @@ def test_a_commit_that_is_there_and_cannot_be_read_at_present_is_not_called_dama
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", away)
-    with pytest.raises(CheckpointError, match="its files are unchanged") as caught:
+    with pytest.raises(CheckpointError, match="whose files are unchanged") as caught:
         store.read(name)
     assert not isinstance(caught.value, CommitDamaged)
 

@@ -93,7 +93,7 @@ def test_t19_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) ->
     name = store.write(5, 1, b"good")
     (tmp_path / "commits").rename(tmp_path / "away")
     (tmp_path / "commits").write_text("")
-    with pytest.raises(CheckpointError, match="repair the directory") as caught:
+    with pytest.raises(CheckpointError, match="Repair the directory") as caught:
         store.read(name)
     assert not isinstance(caught.value, CommitDamaged), "a volume that is away for a moment is no reason to go back"
 

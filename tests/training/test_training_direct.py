@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dyntrain.training.worker.state.direct import ALIGNMENT, CHUNK, write_synced
+from dyntrain.training.worker.state.direct import ALIGNMENT, CHUNK_BYTES, write_synced
 
 TRAILER = b"checksum"
 
@@ -34,7 +34,9 @@ def pattern(size: int, start: int) -> memoryview:
 
 
 @pytest.mark.parametrize("start", [0, 24])
-@pytest.mark.parametrize("size", [1, ALIGNMENT, ALIGNMENT + 1, 3 * ALIGNMENT - 1, CHUNK + ALIGNMENT, 2 * CHUNK + 77])
+@pytest.mark.parametrize(
+    "size", [1, ALIGNMENT, ALIGNMENT + 1, 3 * ALIGNMENT - 1, CHUNK_BYTES + ALIGNMENT, 2 * CHUNK_BYTES + 77]
+)
 def test_what_is_written_is_what_is_read(folder: Path, size: int, start: int) -> None:
     block, path = pattern(size, start), folder / "file"
     path.write_bytes(b"old" * size)
@@ -44,9 +46,9 @@ def test_what_is_written_is_what_is_read(folder: Path, size: int, start: int) ->
 
 def test_a_disk_that_is_full_is_an_error(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * CHUNK, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * CHUNK_BYTES, before[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            write_synced(tmp_path / "file", pattern(3 * CHUNK, 0), TRAILER)
+            write_synced(tmp_path / "file", pattern(3 * CHUNK_BYTES, 0), TRAILER)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

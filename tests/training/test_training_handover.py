@@ -26,7 +26,7 @@ from dyntrain.training.worker.membership.background import in_background
 from dyntrain.training.worker.membership.handover import Handover, WrongState
 from dyntrain.training.worker.state.block import allocate
 from dyntrain.training.worker.state.checkpoint import CommitDamaged, CommitStore
-from dyntrain.training.worker.state.safe_state import PAGE
+from dyntrain.training.worker.state.safe_state import PAGE_BYTES
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import gluon
 
@@ -96,7 +96,7 @@ def memory() -> Iterator[SafeMemory]:
 def killed_inside_the_formation(memory: SafeMemory, folder: Path) -> None:
     first = Process(memory, 7.0, folder)
     assert first.left is None
-    first.handover.reached(AT)
+    first.handover.note_position(AT)
     assert first.handover.prepare(form(2), first.commits).safe_within(patient(30))
     first.handover.close()
 
@@ -123,7 +123,7 @@ def test_what_was_kept_at_a_boundary_is_there_for_the_next_process_and_for_the_c
     """
     later = Position(epoch=1, offset=4, step=4)
     first = Process(memory, 7.0, tmp_path)
-    first.handover.reached(AT)
+    first.handover.note_position(AT)
     first.handover.prepare(form(2), first.commits).state.result(patient(30))
     first.net.weight.set_data(mx.nd.full((2, 3), 8.0))
     block = first.handover.keep(2, later)
@@ -146,7 +146,7 @@ def test_changes_and_boundaries_leave_no_buffer_in_use(memory: SafeMemory, tmp_p
     try:
         process = Process(memory, 7.0, tmp_path, SlowState)
         for generation in range(2, 8):
-            process.handover.reached(AT)
+            process.handover.note_position(AT)
             SlowState.may.clear()
             preparation = process.handover.prepare(form(generation), process.commits)
             SlowState.may.set()
@@ -166,7 +166,7 @@ def test_t9_who_holds_the_state_is_not_prepared_before_it_is_copied(memory: Safe
     """The word to go would take it into ps-lite, where it is killed when somebody else dies."""
     SlowState.may.clear()
     process = Process(memory, 7.0, tmp_path, SlowState)
-    process.handover.reached(AT)
+    process.handover.note_position(AT)
     preparation = process.handover.prepare(form(2), process.commits)
     prepared = in_background(lambda: preparation.safe_within(patient(30)))
     with pytest.raises(TimeoutError):
@@ -183,7 +183,7 @@ def test_t9_a_damaged_safe_state_is_told_before_anybody_forms(memory: SafeMemory
     second = Process(memory, 0.5, tmp_path)
     assert second.left is not None
     for descriptor in memory.descriptors:
-        os.pwrite(descriptor, b"\1\2\3\4", PAGE + 200)
+        os.pwrite(descriptor, b"\1\2\3\4", PAGE_BYTES + 200)
     with pytest.raises(CommitDamaged):
         assert second.handover.prepare(form(3, safe=second.left.name), second.commits).safe_within(patient(30))
     assert second.weights() == {0.5}
@@ -196,6 +196,6 @@ def test_a_process_that_has_trained_does_not_pass_its_weights_off_as_the_jobs_be
     that it has seen.
     """
     process = Process(memory, 7.0, tmp_path)
-    process.handover.reached(AT)
+    process.handover.note_position(AT)
     with pytest.raises(WrongState, match="of step 2, not 0"):
         assert process.handover.prepare(form(3, START), process.commits).safe_within(patient(30))

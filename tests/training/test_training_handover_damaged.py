@@ -111,7 +111,7 @@ def test_a_joiner_takes_nothing_of_a_state_with_one_wrong_bit_and_hands_none_on(
         preparation.safe_within(patient(30))
     assert (worker.state.installed, worker.state.fill) == (0, 1)
     assert worker.left == before, "and none of it is safe"
-    assert [feed.void for feed in shared] == ([True] if comes is of_a_source else []), "who is behind asks elsewhere"
+    assert [feed.is_void for feed in shared] == ([True] if comes is of_a_source else []), "who is behind asks elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_a_joiner_has_fetched_it_has_as_its_own_and_hands_on_under_the_same
 
 def test_a_member_hands_out_its_state_to_those_who_lack_it_until_all_have_formed(make: Make) -> None:
     holder, joiner, late = make(7), make(1), make(2)
-    holder.handover.reached(AT)
+    holder.handover.note_position(AT)
     order = form(receivers=2)
     holder.prepare(order)
     behind = form(sources=(Source(instance_id=HERE, host=HOST, port=holder.handover.port),))
@@ -163,7 +163,7 @@ def test_a_member_hands_out_its_state_to_those_who_lack_it_until_all_have_formed
 def test_a_state_goes_from_node_to_node_as_the_order_says_on_both_sides(make: Make, clear: bool) -> None:
     """In the clear on one side only, nobody who joins would ever get it; never in the clear unless that is said."""
     holder = make(7)
-    holder.handover.reached(AT)
+    holder.handover.note_position(AT)
     holder.prepare(form(receivers=1, clear=clear)).state.result(patient(30))
     address = (HOST, holder.handover.port)
     for requested in (clear, not clear):

@@ -52,7 +52,7 @@ def source() -> Iterator[Callable[..., Source]]:
 
 
 def of_this_memory(worker: Worker) -> Form:
-    worker.handover.reached(AT)
+    worker.handover.note_position(AT)
     return form()
 
 
@@ -109,7 +109,7 @@ def test_t9_who_fetches_a_small_state_is_prepared_before_it_is_here_and_whoever_
     monkeypatch.setattr(module, "BESIDE_FORMATION", SIZE)
     may = threading.Event()
     joiner, holder = make(1), make(7)
-    holder.handover.reached(AT)
+    holder.handover.note_position(AT)
     for worker in (joiner, holder):
         monkeypatch.setattr(worker.state, "seen", lambda what: may.wait(patient(30)) or None)
     answers = [
@@ -154,7 +154,7 @@ def test_the_state_of_an_order_that_was_taken_back_is_not_sealed_under_its_numbe
 ) -> None:
     """It would be the newest, and a process that comes after would go on from a generation that there never was."""
     worker = make(7)
-    worker.handover.reached(AT)
+    worker.handover.note_position(AT)
     with worker.handover._installing:  # as while the one before is still copied
         taken_back = worker.handover.prepare(form(3), worker.commits)
         following = worker.handover.prepare(form(4), worker.commits)
@@ -170,7 +170,7 @@ def test_the_state_of_an_order_that_was_taken_back_is_not_sealed_under_its_numbe
 def test_a_state_of_another_step_is_neither_passed_off_nor_sealed(make: Make, step: int) -> None:
     """Behind the position that the job goes on from samples would be missing, ahead of it some would count twice."""
     worker = make(7)
-    worker.handover.reached(Position(epoch=1, offset=0, step=step))
+    worker.handover.note_position(Position(epoch=1, offset=0, step=step))
     with pytest.raises(WrongState, match=f"of step {step}, not 2"):
         worker.prepare(form(receivers=1)).state.result(patient(30))
     assert worker.left is None
@@ -180,7 +180,7 @@ def test_in_the_scripts_next_loop_what_was_kept_of_the_last_one_stays_while_it_i
     worker = make(7)
     committing = worker.handover.keep(2, AT)
     worker.handover.sealing.result(patient(30))
-    worker.handover.go_on(Bytes(8))
+    worker.handover.begin_next_loop(Bytes(8))
     assert worker.left == (2, AT, 7), "until the next loop's first generation has one"
     for generation in (3, 4, 5):
         worker.handover.keep(generation, AT)

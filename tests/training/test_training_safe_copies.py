@@ -14,10 +14,10 @@ import pytest
 from dyntrain.training.host.safe_memory import SafeMemory
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.state import safe_state as module
-from dyntrain.training.worker.state.block import LENGTH, StateError, checksum, header_of
+from dyntrain.training.worker.state.block import HEADER_LENGTH_BYTES, StateError, checksum, header_of
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.state.equal import checksums, digest
-from dyntrain.training.worker.state.safe_state import PAGE, SLACK, SafeStates, Seal
+from dyntrain.training.worker.state.safe_state import PAGE_BYTES, RESERVE_BYTES, SafeStates, Seal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,13 +111,13 @@ def test_a_state_of_another_job_is_neither_found_nor_read_and_its_buffer_may_be_
         assert left(memory) == (generation, 0, generation)
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", b'{"job": "j"}', b"\xff" * PAGE])
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"job": "j"}', b"\xff" * PAGE_BYTES])
 def test_a_seal_that_was_being_written_is_none(memory: SafeMemory, torn: bytes) -> None:
     states = SafeStates(memory.descriptors, "j")
     keep(states, 1, 0, 1)
     keep(states, 2, 0, 2)
-    [newest] = [each for each in memory.descriptors if b'"generation":2' in os.pread(each, PAGE, 0)]
-    os.pwrite(newest, torn.ljust(PAGE, b"\0"), 0)
+    [newest] = [each for each in memory.descriptors if b'"generation":2' in os.pread(each, PAGE_BYTES, 0)]
+    os.pwrite(newest, torn.ljust(PAGE_BYTES, b"\0"), 0)
     assert left(memory) == (1, 0, 1)
 
 
@@ -125,11 +125,11 @@ def test_a_seal_of_more_than_there_is_memory_is_none(memory: SafeMemory) -> None
     """As of a file that was cut, where to read on would end the process."""
     states = SafeStates(memory.descriptors, "j")
     keep(states, 1, 0, 1)
-    [sealed] = [each for each in memory.descriptors if os.pread(each, PAGE, 0).rstrip(b"\0")]
+    [sealed] = [each for each in memory.descriptors if os.pread(each, PAGE_BYTES, 0).rstrip(b"\0")]
     length = os.fstat(sealed).st_size
     for more, accepted in ((0, True), (1, False)):
-        seal = Seal(job="j", generation=1, position=at(0), size=length - PAGE + more, checksum="x")
-        os.pwrite(sealed, seal.model_dump_json().encode().ljust(PAGE, b"\0"), 0)
+        seal = Seal(job="j", generation=1, position=at(0), size=length - PAGE_BYTES + more, checksum="x")
+        os.pwrite(sealed, seal.model_dump_json().encode().ljust(PAGE_BYTES, b"\0"), 0)
         assert (SafeStates(memory.descriptors, "j").newest() is not None) == accepted
 
 
@@ -157,16 +157,16 @@ def test_the_name_that_a_state_came_with_is_its_name(memory: SafeMemory) -> None
 def test_memory_beyond_half_of_what_is_free_is_not_taken(memory: SafeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """These files have no limit of their own: the kernel would kill somebody."""
     states = SafeStates(memory.descriptors, "j")
-    wanted = PAGE + SIZE + SLACK
-    monkeypatch.setattr(module, "available", lambda: 2 * wanted)
+    wanted = PAGE_BYTES + SIZE + RESERVE_BYTES
+    monkeypatch.setattr(module, "available_memory", lambda: 2 * wanted)
     states.reserve(SIZE)
     assert states.has_memory
     assert [os.fstat(descriptor).st_size for descriptor in memory.descriptors] == [wanted, wanted, 0]
-    more = SIZE + SLACK + 100
-    monkeypatch.setattr(module, "available", lambda: 2 * (SLACK + 100) - 1)
+    more = SIZE + RESERVE_BYTES + 100
+    monkeypatch.setattr(module, "available_memory", lambda: 2 * (RESERVE_BYTES + 100) - 1)
     states.reserve(more)
     assert not states.has_memory, "no state is safe from here on, and commits are waited for"
-    monkeypatch.setattr(module, "available", lambda: 2 * (SLACK + 100))
+    monkeypatch.setattr(module, "available_memory", lambda: 2 * (RESERVE_BYTES + 100))
     fresh = SafeStates(memory.descriptors, "j")
     fresh.reserve(more)
     assert fresh.has_memory, "what the file has already is not taken a second time"
@@ -176,9 +176,9 @@ def test_what_can_be_had_without_swapping_is_read_in_bytes(tmp_path: Path, monke
     info = tmp_path / "meminfo"
     info.write_text("MemTotal:  9000 kB\nMemFree:   10 kB\nMemAvailable:    3000 kB\n")
     monkeypatch.setattr(module, "MEMINFO", info)
-    assert module.available() == 3000 * 1024
+    assert module.available_memory() == 3000 * 1024
     info.write_text("MemTotal:  9000 kB\n")
-    assert module.available() == 0, "where nobody knows, nothing is taken"
+    assert module.available_memory() == 0, "where nobody knows, nothing is taken"
 
 
 # ---- the header of a packed state, and its checksums
@@ -197,7 +197,7 @@ def block_of(
             "arrays": [["p0", [2], "uint8"], ["o0.0.0", [], "float32"], ["a0", [2], "uint8"]],
         }
     ).encode()
-    return len(header).to_bytes(LENGTH, "big") + header + arrays
+    return len(header).to_bytes(HEADER_LENGTH_BYTES, "big") + header + arrays
 
 
 def test_workers_are_compared_by_all_that_must_be_equal_and_by_nothing_else() -> None:
@@ -226,15 +226,15 @@ def test_where_an_epoch_begins_one_script_may_have_set_its_rate_already_and_anot
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=60))
 def test_bytes_that_begin_with_any_length_are_a_state_or_an_error_that_says_so(size: int, rest: bytes) -> None:
     try:
-        _, begin = header_of(size.to_bytes(LENGTH, "big") + rest)
+        _, begin = header_of(size.to_bytes(HEADER_LENGTH_BYTES, "big") + rest)
     except StateError:
         return
-    assert begin == LENGTH + size <= LENGTH + len(rest), "what happens to be JSON"
+    assert begin == HEADER_LENGTH_BYTES + size <= HEADER_LENGTH_BYTES + len(rest), "what happens to be JSON"
 
 
 def test_a_header_may_be_all_there_is() -> None:
-    assert header_of((2).to_bytes(LENGTH, "big") + b"{}") == ({}, LENGTH + 2)
+    assert header_of((2).to_bytes(HEADER_LENGTH_BYTES, "big") + b"{}") == ({}, HEADER_LENGTH_BYTES + 2)
     with pytest.raises(StateError, match="no header"):
-        header_of((3).to_bytes(LENGTH, "big") + b"{}")
+        header_of((3).to_bytes(HEADER_LENGTH_BYTES, "big") + b"{}")
     with pytest.raises(StateError, match="no header"):
-        header_of((0).to_bytes(LENGTH, "big") + b"{}")
+        header_of((0).to_bytes(HEADER_LENGTH_BYTES, "big") + b"{}")

@@ -18,7 +18,7 @@ from dyntrain.training.host.safe_memory import SafeMemory, inherited_memory
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.state import safe_state
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
-from dyntrain.training.worker.state.safe_state import PAGE, SLACK, SafeStates
+from dyntrain.training.worker.state.safe_state import PAGE_BYTES, RESERVE_BYTES, SafeStates
 
 AT = Position(epoch=1, offset=0, step=2)
 SIZE = 100_000
@@ -79,7 +79,7 @@ def test_a_damaged_state_is_refused(memory: SafeMemory) -> None:
     assert left is not None
     for descriptor in memory.descriptors:
         if os.fstat(descriptor).st_size:
-            os.pwrite(descriptor, b"\0", PAGE + SIZE // 2)
+            os.pwrite(descriptor, b"\0", PAGE_BYTES + SIZE // 2)
     with pytest.raises(CommitDamaged, match="step 2 on this host is damaged"):
         following.read(left.name)
     with pytest.raises(CommitDamaged, match="is gone"):
@@ -158,14 +158,14 @@ def test_memory_is_taken_once_and_grows_with_the_state(memory: SafeMemory) -> No
     for generation in range(4):
         kept(states, generation, generation, SIZE + 1000)
     assert [os.fstat(descriptor).st_size for descriptor in memory.descriptors] == before, "no change waits for memory"
-    assert bytes(kept(states, 9, 9, SIZE + 2 * SLACK)) == bytes([9]) * (SIZE + 2 * SLACK)
+    assert bytes(kept(states, 9, 9, SIZE + 2 * RESERVE_BYTES)) == bytes([9]) * (SIZE + 2 * RESERVE_BYTES)
 
 
 @contextmanager
 def no_room() -> Iterator[None]:
     """Not for longer than needed: pytest writes to files, too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE_BYTES, before[1]))
     try:
         yield
     finally:

@@ -136,7 +136,7 @@ def test_more_lanes_than_a_step_has_samples_are_as_many_as_it_has() -> None:
 
 @pytest.mark.parametrize(("shards", "lanes"), [((), 1), ((3, 0), 1), ((3, 2), 0)])
 def test_a_dataset_of_empty_shards_is_refused(shards: tuple[int, ...], lanes: int) -> None:
-    with pytest.raises(ValueError, match="give at least one of each, and no empty shard"):
+    with pytest.raises(ValueError, match="give at least one, and no empty shard"):
         ShardOrder(shards, lanes)
 
 

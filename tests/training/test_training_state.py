@@ -14,7 +14,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.state import training_state
 from dyntrain.training.worker.state.block import StateError
-from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
+from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
 from dyntrain.training.worker.state.slots import same, write
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
@@ -78,7 +78,7 @@ def test_each_check_is_of_the_array_or_the_numbers_that_it_names() -> None:
     trainer._updaters[0].states[0][:] += 1
     assert changed() == [name, f"{trainer._params[0].name} in the optimizer"]
     trainer._optimizer.wd = 0.5
-    assert changed()[0] == NO_ARRAY
+    assert changed()[0] == PLAIN_VALUES_LABEL
 
 
 def test_what_is_looked_at_at_each_boundary_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,9 +88,9 @@ def test_what_is_looked_at_at_each_boundary_is_read_where_it_lies(monkeypatch: p
     positions = [Position(epoch=0, offset=0, step=step) for step in range(20)]
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(training_state, "in_place", lambda array: None)
-        by_operators = [state.sampled(at) for at in positions]
+        by_operators = [state.sampled_checksums(at) for at in positions]
     monkeypatch.setattr(mx.nd, "take", None)
-    assert [state.sampled(at) for at in positions] == by_operators
+    assert [state.sampled_checksums(at) for at in positions] == by_operators
     assert len(set(by_operators)) > 1, "in time all values are looked at"
 
 
@@ -158,8 +158,8 @@ def test_samples_of_equal_states_are_equal_and_one_changed_array_shows() -> None
     train(net, trainer, 1)
     _, _, joiner = model(2)
     joiner.install(state.pack(AT))
-    before = state.sampled(AT)
-    assert [check for _, check in before] == [check for _, check in joiner.sampled(AT)]
+    before = state.sampled_checksums(AT)
+    assert [check for _, check in before] == [check for _, check in joiner.sampled_checksums(AT)]
     net[0].bias.set_data(net[0].bias.data() + 1)
-    changed = [name for (name, now), (_, then) in zip(state.sampled(AT), before, strict=True) if now != then]
+    changed = [name for (name, now), (_, then) in zip(state.sampled_checksums(AT), before, strict=True) if now != then]
     assert changed == [net[0].bias.name]

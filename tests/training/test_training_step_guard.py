@@ -310,11 +310,11 @@ def test_a_workers_own_time_is_without_its_wait_for_others(monkeypatch: pytest.M
     spend(50.0)()
     assert guard.exchange([0], lambda: None, [array])
     assert guard.own_seconds == pytest.approx(6.0), "one of so many steps is measured: it costs the overlap"
-    guard.set_position(FOLLOWING.model_copy(update={"step": 2 * module.OWN_STEPS}))
+    guard.set_position(FOLLOWING.model_copy(update={"step": 2 * module.STEPS_PER_MEASUREMENT}))
     assert guard.exchange([0], lambda: None, [array])
     assert guard.own_seconds == pytest.approx(6.0), "nor the wait at a boundary"
     for number, seconds in enumerate((40.0, 5.0, 5.0), start=3):
-        guard.set_position(FOLLOWING.model_copy(update={"step": number * module.OWN_STEPS}))
+        guard.set_position(FOLLOWING.model_copy(update={"step": number * module.STEPS_PER_MEASUREMENT}))
         guard.exchange([1], lambda: None, [array], aside=True)
         spend(seconds)()
         assert guard.exchange([0], lambda: None, [array])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from bytes_line import Bytes
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import LARGEST_CHUNK
+from dyntrain.training.worker.transfer.fetching import MAX_CHUNK_BYTES
 from dyntrain.training.worker.transfer.stream import (
-    LONGEST_WORDS,
+    MAX_WORDS_BYTES,
     SALT_BYTES,
     TAG_BYTES,
     Kind,
@@ -121,16 +121,16 @@ def test_frames_of_another_connection_or_token_are_not_opened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"), [(0, 1), (1, TAG_BYTES - 1), (2, 0), (3, 20), (255, 0), (2, LARGEST_CHUNK + TAG_BYTES + 1)]
+    ("kind", "size"), [(0, 1), (1, TAG_BYTES - 1), (2, 0), (3, 20), (255, 0), (2, MAX_CHUNK_BYTES + TAG_BYTES + 1)]
 )
 def test_what_is_no_frame_makes_nobody_wait_for_its_bytes(kind: int, size: int) -> None:
     """Four gigabytes that are announced and never come, or a buffer of as many."""
     line: Any = Bytes(struct.pack(">BI", kind, size))
     with pytest.raises(StreamError, match="the received bytes are no frame"):
-        Receiver(line, seal(TOKEN, SALT, True), LARGEST_CHUNK).next()
+        Receiver(line, seal(TOKEN, SALT, True), MAX_CHUNK_BYTES).next()
 
 
-@pytest.mark.parametrize("size", [LONGEST_WORDS, LONGEST_WORDS + 1, 3 * LONGEST_WORDS, LARGEST_CHUNK])
+@pytest.mark.parametrize("size", [MAX_WORDS_BYTES, MAX_WORDS_BYTES + 1, 3 * MAX_WORDS_BYTES, MAX_CHUNK_BYTES])
 def test_frames_of_any_size_up_to_the_largest_are_taken(size: int) -> None:
     line: Any = Bytes()
     closes, opens = seal(TOKEN, SALT, True), seal(TOKEN, SALT, True)
@@ -139,7 +139,7 @@ def test_frames_of_any_size_up_to_the_largest_are_taken(size: int) -> None:
     with source, target:
         sender = threading.Thread(target=source.sendall, args=(line.sent,))
         sender.start()
-        receiver, into = Receiver(target, opens, LARGEST_CHUNK), memoryview(bytearray(size))
+        receiver, into = Receiver(target, opens, MAX_CHUNK_BYTES), memoryview(bytearray(size))
         receiver.chunk(receiver.next()[1], into)
         sender.join()
     assert bytes(into) == b"x" * size
@@ -163,7 +163,7 @@ def test_the_parts_of_a_feed_are_its_block_and_the_name_comes_behind_the_last(si
     for i in range(feed.chunks):
         assert feed.received == i * chunk
         assert not feed.wait(i, 0)
-        feed.one_more()
+        feed.add_chunk()
         assert feed.wait(i, 0)
     assert feed.received == size
     assert not feed.wait(feed.chunks, 0), "all is there but its name"

@@ -17,7 +17,7 @@ from dyntrain.training.worker.transfer import server as serving
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.server import StateServer
 from dyntrain.training.worker.transfer.stream import (
-    LONGEST_WORDS,
+    MAX_WORDS_BYTES,
     SALT_BYTES,
     TAG_BYTES,
     Kind,
@@ -132,36 +132,36 @@ def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: Sta
     first = offered(server)
     for another in (6, 8):
         server.withdraw(another)
-    assert not first.void, "those were others'"
+    assert not first.is_void, "those were others'"
     assert said_to(server)
     early = Feed.whole(first.block, "i-early", 4)
     server.offer(8, early)
-    assert early.void, "nobody was told to expect it"
+    assert early.is_void, "nobody was told to expect it"
     second = offered(server, 8)
-    assert first.void
+    assert first.is_void
     assert said_to(server) is None
     late = Feed.whole(first.block, "i-late", 4)
     server.offer(7, late)
-    assert late.void, "its memory is wanted"
+    assert late.is_void, "its memory is wanted"
     server.offer(8, second)
-    assert not second.void, "the same once more"
+    assert not second.is_void, "the same once more"
     third = Feed.whole(first.block, "i-third", 4)
     server.offer(8, third)
-    assert (second.void, third.void) == (True, False)
+    assert (second.is_void, third.is_void) == (True, False)
     server.withdraw(8)
-    assert third.void
+    assert third.is_void
     again = Feed.whole(first.block, "i-again", 4)
     server.offer(8, again)
-    assert again.void, "all have it"
+    assert again.is_void, "all have it"
     assert said_to(server, generation=8, proof=proof(TOKEN, 8, SALT.hex())) is None
 
 
 def test_a_request_that_never_ends_is_given_up(server: StateServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty-four of them, and no joiner would get the state."""
     offered(server)
-    for words in (b"", b"{", b"x" * (LONGEST_WORDS + 1)):
+    for words in (b"", b"{", b"x" * (MAX_WORDS_BYTES + 1)):
         with monkeypatch.context() as short:
-            short.setattr(serving, "REQUEST", 0.1)
+            short.setattr(serving, "REQUEST_SECONDS", 0.1)
             with socket.create_connection((HOST, server.port), timeout=patient(30)) as connection:
                 connection.sendall(words)
                 with contextlib.suppress(ConnectionResetError):

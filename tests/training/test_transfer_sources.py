@@ -16,7 +16,14 @@ import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import LARGEST_CHUNK, Request, Superseded, TransferError, _Fetch, fetch
+from dyntrain.training.worker.transfer.fetching import (
+    MAX_CHUNK_BYTES,
+    Request,
+    Superseded,
+    TransferError,
+    _Fetch,
+    fetch,
+)
 from dyntrain.training.worker.transfer.stream import (
     SALT_BYTES,
     Kind,
@@ -78,7 +85,7 @@ WORDS = {"size": 10, "chunk": 4, "first": 0, "origin": "i-source"}
         {"size": -1},
         {"chunk": 0},
         {"chunk": -4},
-        {"chunk": LARGEST_CHUNK + 1},
+        {"chunk": MAX_CHUNK_BYTES + 1},
         {"size": "many"},
         {"size": None},
         {"first": 1},
@@ -203,7 +210,7 @@ def test_a_state_that_is_not_what_its_name_says_is_given_to_nobody(source: Any, 
         asks(source(answer), seconds=patient(60), share=shared.append)
     assert len(connections) == 1
     [feed] = shared
-    assert feed.void
+    assert feed.is_void
     assert feed.name is None
 
 

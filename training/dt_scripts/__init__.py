@@ -2,9 +2,10 @@
 
 A training process with the variables of `environment` finds `site/sitecustomize.py`, which Python imports at its start.
 That file only installs `hook` for `import mxnet`, at no cost in processes that do not import MXNet. Processes that the
-script starts inherit the variables. ps-lite's processes do not have them: only the training command does.
+script starts inherit the variables. The processes of ps-lite do not get these variables, only the training command
+does.
 
-This does not work in a Python that ignores its environment (-I, -E) or its site (-S), or without this package.
+The replacement fails in a Python that ignores its environment (-I, -E) or site packages (-S), or lacks this package.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-SITE = Path(__file__).parent / "site"
-VARIABLE = "PYTHONPATH"
+SITE_FOLDER = Path(__file__).parent / "site"
+PATH_VARIABLE = "PYTHONPATH"
 
 
 def environment(variables: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the `variables` of a training process, with the additions that make its MXNet elastic."""
-    earlier_path = variables.get(VARIABLE, inherited.get(VARIABLE, ""))
-    return {**variables, VARIABLE: os.pathsep.join([str(SITE), *([earlier_path] if earlier_path else [])])}
+    earlier_path = variables.get(PATH_VARIABLE, inherited.get(PATH_VARIABLE, ""))
+    return {**variables, PATH_VARIABLE: os.pathsep.join([str(SITE_FOLDER), *([earlier_path] if earlier_path else [])])}

@@ -1,7 +1,7 @@
 """Replaces names in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
 
-All forms of the import get the elastic ones: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import
-Module`. Names that MXNet's modules imported from each other stay unchanged: `BucketingModule` and
+All forms of the import get the elastic names: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import
+Module`. Names that one MXNet module imported from another stay unchanged: `BucketingModule` and
 `mxnet.module.module.Module` are MXNet's own.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from dyntrain.training.dt_scripts.names import REPLACED, load
 
-NAME = "mxnet"
+MXNET = "mxnet"
 
 
 class _ImportedOnUse:
@@ -25,8 +25,8 @@ class _ImportedOnUse:
     The attribute is set on the module's class, where Python looks first.
     """
 
-    def __init__(self, home: str, name: str) -> None:
-        self._home, self._name = home, name
+    def __init__(self, elastic_module: str, name: str) -> None:
+        self._home, self._name = elastic_module, name
 
     def __get__(self, module: Any, kind: type) -> Any:
         return load(self._home, self._name)
@@ -37,14 +37,16 @@ class _ImportedOnUse:
 
 def replace_names(mxnet: ModuleType) -> None:
     """Replace the names in MXNet's modules."""
-    for part, names in REPLACED.items():
-        module = getattr(mxnet, part)
-        attributes = {name: _ImportedOnUse(home, name) for name, home in names.items()}
-        module.__class__ = type("ElasticModule", (type(module),), attributes)
+    for module_name, replaced_names in REPLACED.items():
+        module = getattr(mxnet, module_name)
+        lazy_attributes = {
+            name: _ImportedOnUse(elastic_module, name) for name, elastic_module in replaced_names.items()
+        }
+        module.__class__ = type("ElasticModule", (type(module),), lazy_attributes)
 
 
 class _Loader(Loader):
-    """MXNet's loader, followed by the replacement."""
+    """Loads MXNet with its own loader, and then replaces the names in its modules."""
 
     def __init__(self, original: Loader) -> None:
         self._original = original
@@ -66,7 +68,7 @@ class _Loader(Loader):
 
 class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name == NAME else None
+        spec = PathFinder.find_spec(name, path) if name == MXNET else None
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec

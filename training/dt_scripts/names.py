@@ -14,6 +14,6 @@ REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the
 }
 
 
-def load(home: str, name: str) -> Any:
+def load(elastic_module: str, name: str) -> Any:
     """Import the counterpart. Call `load` only at first use, since it imports MXNet."""
-    return getattr(import_module(home), name)
+    return getattr(import_module(elastic_module), name)

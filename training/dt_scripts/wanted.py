@@ -1,7 +1,7 @@
 """Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
 
-Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The advice follows at the script's
-first start.
+Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The failing script prints the advice,
+if this is the script's first start.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ ADVICE = (
     '{problem}: launch a script of AWS Dynamic Training with --dt-scripts, or with "dt_scripts": true in the '
     "cluster's NodeFields; a Gluon script needs ElasticJob, see training/GUIDE.md"
 )
-ITERATOR = "BaseDataIterator"
+ITERATOR_NAME = "BaseDataIterator"
 
 
 class _Refusal:
-    """The advice, kept here since Python may swallow the error (`from mxnet.mod import ...`)."""
+    """Keeps the advice to print, since Python may swallow the error (`from mxnet.mod import ...`)."""
 
     advice = ""
 
 
-def _refuse(problem: str, kind: type[Exception]) -> NoReturn:
+def _advise_and_raise(problem: str, error_class: type[Exception]) -> NoReturn:
     _Refusal.advice = ADVICE.format(problem=problem)
-    raise kind(_Refusal.advice)
+    raise error_class(_Refusal.advice)
 
 
 class _Missing:
     def __get__(self, module: Any, owner: type) -> Any:
-        _refuse(f"mxnet.mod.{ITERATOR} is not MXNet's", AttributeError)
+        _advise_and_raise(f"mxnet.mod.{ITERATOR_NAME} is not MXNet's", AttributeError)
 
 
 def install_advice(mxnet: ModuleType) -> None:
     """Make a script that needs the elastic interface print the advice and exit with FACE_WANTED."""
-    create = mxnet.kvstore.create
+    mxnet_create = mxnet.kvstore.create
 
     def create_or_advise(name: Any = "local") -> Any:
         if isinstance(name, str) and "dist" in name.lower():
-            _refuse(f"kvstore {name!r} has no servers in a job", RuntimeError)
-        return create(name)
+            _advise_and_raise(f"kvstore {name!r} has no servers in a job", RuntimeError)
+        return mxnet_create(name)
 
     mxnet.kvstore.create = create_or_advise
-    mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR: _Missing()})
+    mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR_NAME: _Missing()})
     earlier_hook = sys.excepthook
 
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def exit_with_advice(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         earlier_hook(kind, error, trace)
         if _Refusal.advice:
             if _Refusal.advice not in str(error):
                 sys.stderr.write(f"{_Refusal.advice}\n")
             raise SystemExit(FACE_WANTED)
 
-    sys.excepthook = hook
+    sys.excepthook = exit_with_advice

@@ -1,8 +1,8 @@
 """The interface of communication engines: ps-lite, which every MXNet has, and Horovod, which may be installed.
 
-The engines release survivors differently when a worker dies in a step. ps-lite's servers wait for ever for the dead
-worker's gradients, so survivors push zeros in its place (`release`: "zeros"). Horovod's all-reduce can be aborted: then
-waiting workers get an error instead of their sums ("error").
+The engines release survivors differently when a worker dies in a step. The servers of ps-lite wait for ever for the
+dead worker's gradients, so survivors push zeros in its place (`release`: "zeros"). Horovod's all-reduce can be aborted:
+then waiting workers get an error instead of their sums ("error").
 """
 
 from __future__ import annotations
@@ -19,38 +19,44 @@ class SumsLost(RuntimeError):
 
 
 class Store(Protocol):
-    """The kvstore of one generation. Keep no reference over a boundary: a reference keeps the old group alive."""
+    """The kvstore of one generation.
+
+    Drop references to it when the generation ends, since a reference keeps the group of workers alive.
+    """
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Sum `value` over all workers into `out` (None: `value` itself); need not wait for the sum.
+        """Sum `value` over all workers into `out` (None: into `value` itself). May return before the sum is complete.
 
-        Each is an array, or a list with one array for each context.
+        `value` and `out` are arrays, or lists with one array for each context.
         """
 
-    def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the parts in which the keys of these numbers are pushed; each part has `length` and `dtype`.
+    def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
+        """Return the parts in which the keys with these numbers are pushed. Each part has `length` and `dtype`.
 
         A key's number is its place in the keys given to `form`. Supported only if `release` is "zeros".
         """
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
-        """Push the computed array `flat` for one of these parts, in place of a lost worker."""
+        """Push the computed array `flat` for a part, in place of a lost worker."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived."""
+        """Wait until the servers have processed all pushes of this worker, and their answers so far are here."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
         """Return a function that says whether the pushed array was answered by the last `flush`."""
 
     def has_answer(self, part: Any) -> bool:
-        """Whether one part of a split key was answered. A part is pushed when the previous part is answered."""
+        """Whether the servers have answered a part of a split key.
+
+        A part is pushed when the previous part is answered.
+        """
 
 
 class Engine(Protocol):
     """Sums gradients over the workers of one generation at a time."""
 
     name: EngineName
-    release: Literal["zeros", "error"]
+    release: Literal["zeros", "error"]  # how survivors get free when a worker dies in a step
 
     @property
     def kvstore(self) -> Store: ...
@@ -58,14 +64,14 @@ class Engine(Protocol):
     def form(
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
-        """Join the generation that `environment` describes; return the seconds of each phase.
+        """Join the generation that `environment` describes. Returns the seconds that each phase took.
 
-        `keys` has (name, shape, dtype) for every array that is summed. Blocks until all workers have joined, without a
-        timeout.
+        `keys` contains (name, shape, dtype) of every array that is summed. Blocks until all workers have joined,
+        without a timeout.
         """
 
     def begin(self, array: Any) -> Callable[[], None]:
-        """Prepare a push of gradients; `array` is the gradient that is computed last.
+        """Prepare a push of gradients, of which `array` is computed last.
 
         Returns a function that waits until `array` is computed, and thereby pushed.
         """
@@ -80,7 +86,7 @@ class Engine(Protocol):
         """
 
     def dissolve(self) -> None:
-        """Leave the generation without waiting for the others.
+        """Leave the generation without waiting for other workers.
 
         Call `dissolve` when no sums are in flight, or after SumsLost for all sums.
         """
@@ -88,7 +94,7 @@ class Engine(Protocol):
     def abandon(self) -> None:
         """Let the process end without waiting for the other workers or for sums in flight.
 
-        Afterwards the process can only end; its exit code is unchanged. Does nothing outside a generation.
+        Afterwards the process can only end, with its exit code unchanged. Does nothing outside a generation.
         """
 
 
@@ -96,12 +102,15 @@ STORES = ("dist_sync", "dist_device_sync", "dist_sync_device")  # MXNet's kvstor
 
 
 def store_named(name: Any) -> str | None:
-    """Return the name in lower case, as MXNet ignores case, or None if it is not one of `STORES`."""
+    """Return a kvstore's name in lower case, as MXNet ignores case, or None if the name is not one of `STORES`."""
     return name.lower() if isinstance(name, str) and name.lower() in STORES else None
 
 
 def engine_name(script_engine: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
-    """Return the script's engine, else the environment's, else ps-lite. Raises ValueError for an unknown name."""
+    """Return the engine that the script names, or the environment, or by default ps-lite.
+
+    Raises ValueError for an unknown name.
+    """
     name = script_engine or environment.get(VARIABLE) or "pslite"
     if name not in get_args(EngineName):
         raise ValueError(f"engine {name!r}: choose {' or '.join(get_args(EngineName))}")

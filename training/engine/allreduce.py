@@ -1,9 +1,9 @@
 """The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers, whose group is re-formed inside the process.
 
-There are no servers, so base nodes are needed only for the rendezvous of a formation (`rendezvous`).
+This engine has no servers, so base nodes are needed only for the rendezvous when a generation forms (`rendezvous`).
 
-When a worker dies, only the workers that wait for that very worker get an error from Horovod. Two survivors that wait
-for each other would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
+When a worker dies, only the workers that wait for the dead worker get an error from Horovod. Two survivors that wait
+for one another would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
 when it is informed of the loss.
 """
 
@@ -30,20 +30,20 @@ from dyntrain.training.protocol.engines import EngineName
 
 # A day: the coordinator decides which workers are lost, and ends a worker that never forms; Gloo's timeout must not.
 NO_BOUND_SECONDS = "86400"
-GRACE_SECONDS = 0.25
-CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01
-PROBE_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
+GRACE_SECONDS = 0.25  # for Horovod's threads to agree to end
+CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01  # timeout of an attempt to connect, and pause after it
+PROBE_TIMEOUT_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
 
 
 class AllReduce:
-    """The engine on Horovod; `host` is the address from which this worker connects."""
+    """The engine on Horovod. `host` is the address from which this worker connects."""
 
     name: EngineName = "horovod"
     release: Literal["zeros", "error"] = "error"
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._hvd = _horovod()
+        self._hvd = _import_horovod()
         self._connections: set[tuple[int, int]] = set()
         self._ended = False  # whether Horovod's thread has ended in this generation
         self._store: HorovodStore | None = None
@@ -57,7 +57,7 @@ class AllReduce:
     def form(
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
-        began = time.monotonic()
+        began_at = time.monotonic()
         os.environ.update(
             environment,
             HOROVOD_CONTROLLER="gloo",
@@ -66,18 +66,18 @@ class AllReduce:
             HOROVOD_GLOO_TIMEOUT_SECONDS=NO_BOUND_SECONDS,
         )
         os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which does not exist here
-        _wait_for(environment[ADDRESS], int(environment[PORT]))
-        before = set(_sockets())
+        _wait_for_listener(environment[ADDRESS], int(environment[PORT]))
+        earlier_sockets = set(_sockets())
         self._hvd.init()
         # These may include other connections of this process, e.g. of a state transfer. Such connections are closed
         # before a break, or are made again.
-        self._connections = set(_sockets()) - before
+        self._connections = set(_sockets()) - earlier_sockets
         # Each init() registers an exit handler that waits for the other workers. `abandon` must run before it.
         atexit.unregister(self.abandon)
         atexit.register(self.abandon)
         self._ended = False
         self._store = HorovodStore(self._hvd)
-        return {"create": time.monotonic() - began, "init": 0.0}
+        return {"create": time.monotonic() - began_at, "init": 0.0}
 
     def begin(self, array: Any) -> Callable[[], None]:
         return lambda: None
@@ -94,21 +94,21 @@ class AllReduce:
     def _has_ended(self) -> bool:
         """Whether Horovod's thread has ended, which no error text shows reliably.
 
-        After the thread's end every request fails. Before that, a request waits for the same request of the other
-        workers, which none of them makes.
+        After the thread's end every request fails. Before the end, a request waits for the same request of all other
+        workers, which no other worker makes.
         """
-        probe = mx.nd.zeros((1,))
-        self._hvd.allreduce_(probe, op=self._hvd.Sum, name=f"probe {uuid4()}")
-        failed = threading.Event()
+        probe_array = mx.nd.zeros((1,))
+        self._hvd.allreduce_(probe_array, op=self._hvd.Sum, name=f"probe {uuid4()}")
+        failed_event = threading.Event()
 
         def watch_probe() -> None:
             try:
-                probe.wait_to_read()
+                probe_array.wait_to_read()
             except mx.base.MXNetError:
-                failed.set()
+                failed_event.set()
 
         threading.Thread(target=watch_probe, name="probe", daemon=True).start()
-        return failed.wait(PROBE_SECONDS)
+        return failed_event.wait(PROBE_TIMEOUT_SECONDS)
 
     def break_off(self) -> None:
         for descriptor, inode in self._connections:
@@ -122,11 +122,11 @@ class AllReduce:
         with contextlib.suppress(mx.base.MXNetError):  # sums lost in flight, already reported
             mx.nd.waitall()
         # The workers' Horovod threads agree to end. If a worker is gone, the threads might wait for each other.
-        timer = threading.Timer(GRACE_SECONDS, self.break_off)
-        timer.start()
+        break_off_timer = threading.Timer(GRACE_SECONDS, self.break_off)
+        break_off_timer.start()
         self._hvd.shutdown()
-        timer.cancel()
-        timer.join()
+        break_off_timer.cancel()
+        break_off_timer.join()
         self._connections = set()
 
     def abandon(self) -> None:
@@ -137,7 +137,7 @@ class AllReduce:
 
 def _nd_arrays(arrays: Any) -> list[Any]:
     """Return `mx.nd` arrays over the same memory: operators do not accept the `mx.np` arrays of `npx.set_np()`."""
-    return [each.as_nd_ndarray() for each in (arrays if isinstance(arrays, list) else [arrays])]
+    return [array.as_nd_ndarray() for array in (arrays if isinstance(arrays, list) else [arrays])]
 
 
 class HorovodStore:
@@ -149,16 +149,16 @@ class HorovodStore:
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         values = _nd_arrays(value)
         outs = values if out is None else _nd_arrays(out)
-        total = outs[0]
+        sum_array = outs[0]
         if len(values) > 1:
-            mx.nd.add_n(*[array.as_in_context(total.context) for array in values], out=total)
+            mx.nd.add_n(*[array.as_in_context(sum_array.context) for array in values], out=sum_array)
         elif out is not None:
-            values[0].copyto(total)
-        self._hvd.allreduce_(total, op=self._hvd.Sum, name=str(key), priority=priority)
+            values[0].copyto(sum_array)
+        self._hvd.allreduce_(sum_array, op=self._hvd.Sum, name=str(key), priority=priority)
         for output in outs[1:]:
-            total.copyto(output)
+            sum_array.copyto(output)
 
-    def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
+    def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
         raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
@@ -174,7 +174,7 @@ class HorovodStore:
         raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
 
-def _horovod() -> Any:
+def _import_horovod() -> Any:
     """Import Horovod. Raises ExtraMissing, or ImportError if Horovod was built without MXNet or Gloo."""
     require(("horovod",))
     import horovod.mxnet as hvd
@@ -184,10 +184,10 @@ def _horovod() -> Any:
     return hvd
 
 
-def _wait_for(address: str, port: int) -> None:
+def _wait_for_listener(address: str, port: int) -> None:
     """Wait until the address accepts connections, as Horovod would end the process after three attempts.
 
-    There is no timeout here, as the coordinator bounds a formation.
+    This function has no timeout, as the coordinator limits the time of a formation.
     """
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
@@ -196,16 +196,16 @@ def _wait_for(address: str, port: int) -> None:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Yield (descriptor, inode) of this process's sockets; the inode identifies the socket."""
-    for name in os.listdir("/proc/self/fd"):
+    """Yield (descriptor, inode) of each socket of this process. The inode identifies the socket."""
+    for descriptor_name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError, ValueError):
-            target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith("socket:["):
-                yield int(name), int(target[8:-1])
+            link_target = os.readlink(f"/proc/self/fd/{descriptor_name}")
+            if link_target.startswith("socket:["):
+                yield int(descriptor_name), int(link_target[8:-1])
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """Shut a socket down, unless its descriptor belongs to another one. Raises OSError, also without a connection."""
-    with socket.socket(fileno=os.dup(descriptor)) as connection:
-        if os.fstat(connection.fileno()).st_ino == inode:
-            connection.shutdown(socket.SHUT_RDWR)
+    """Shut down a socket, unless its descriptor is reused by another socket. Raises OSError, also if unconnected."""
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate_socket:
+        if os.fstat(duplicate_socket.fileno()).st_ino == inode:
+            duplicate_socket.shutdown(socket.SHUT_RDWR)

@@ -14,7 +14,7 @@ from dyntrain.training.host.allocator import fill_memory, keep_freed_memory, sha
 from dyntrain.training.host.forkserver import serve
 from dyntrain.training.protocol.engines import SERVER_MEMORY
 
-MOST_KEPT = 2**31 - 1  # most bytes that a server may keep between two steps
+MAX_KEPT_BYTES = 2**31 - 1  # most bytes that a server may keep between two steps
 
 
 def become(role: str, environment: dict[str, str]) -> None:
@@ -34,18 +34,20 @@ def become(role: str, environment: dict[str, str]) -> None:
     os.environ.update(environment, DMLC_ROLE=role, MXNET_KVSTORE_BIGARRAY_BOUND=str(2**31 - 1))
     if role == "server":
         share_freed_memory()
-        keep_freed_memory(MOST_KEPT)
-        memory = int(os.environ.get(SERVER_MEMORY, 0))
+        keep_freed_memory(MAX_KEPT_BYTES)
+        memory_limit = int(os.environ.get(SERVER_MEMORY, 0))
         # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send data
-        threading.Thread(target=fill_memory, args=(memory,), daemon=True).start()
-    store = mxnet.kv.create("dist")
-    refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
-    check_call(_LIB.MXKVStoreRunServer(store.handle, refuse, None))
+        threading.Thread(target=fill_memory, args=(memory_limit,), daemon=True).start()
+    server_store = mxnet.kv.create("dist")
+    refuse_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse_command)
+    check_call(_LIB.MXKVStoreRunServer(server_store.handle, refuse_callback, None))
 
 
-def _refuse(number: int, body: bytes, _: object) -> None:
+def _refuse_command(command_number: int, body: bytes, _: object) -> None:
     """Refuse a command without logging its body, as anyone who reaches the port can send a command."""
-    sys.stderr.write(f"refused command {number} from the network: a server takes no optimizer and runs no command\n")
+    sys.stderr.write(
+        f"refused command {command_number} from the network: a server takes no optimizer and runs no command\n"
+    )
     sys.stderr.flush()
 
 

@@ -1,9 +1,10 @@
 """Assignment of the gradients' parts to ps-lite's servers. Pure.
 
-ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), not by
-its size. If ResNet-50's keys were numbered consecutively, one of five servers would have 45 % of all bytes, and all
-workers would wait for it. So the numbers are chosen here. `make bench BENCH=model` checks by the bytes on the links
-that the keys go to the chosen servers.
+The code of ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's
+src/kvstore/kvstore_dist.h), not by its size. If ResNet-50's keys were numbered consecutively, one of five servers would
+have 45 % of all bytes, and all workers would wait for this server. So this module chooses the keys' numbers such that
+the servers' bytes are nearly equal. `make bench BENCH=model` checks by the bytes on the links that the keys go to the
+chosen servers.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from collections.abc import Sequence
 _STRIDE = 9973  # ps-lite's; a prime, so that every server has key numbers
 
 
-def server_of(number: int, servers: int) -> int:
-    return number * _STRIDE % servers
+def server_of(key_number: int, servers: int) -> int:
+    return key_number * _STRIDE % servers
 
 
-def numbered(sizes: Sequence[int], servers: int) -> list[int]:
+def assign_key_numbers(sizes: Sequence[int], servers: int) -> list[int]:
     """Return a distinct key number for each of `sizes` (bytes), so that the servers sum nearly equal numbers of bytes.
 
     Sizes are assigned in descending order, each to the server with the least load. The most loaded server has at most
     4/3 of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends only on the
     arguments, so it is the same on every worker.
     """
-    first = pow(_STRIDE, -1, servers)
-    loads = [(0, server) for server in range(servers)]
-    dealt = [0] * servers
-    numbers = [0] * len(sizes)
-    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
-        load, server = heapq.heappop(loads)
-        numbers[index] = first * server % servers + servers * dealt[server]
-        dealt[server] += 1
-        heapq.heappush(loads, (load + sizes[index], server))
-    return numbers
+    first_number = pow(_STRIDE, -1, servers)
+    server_loads = [(0, server) for server in range(servers)]
+    key_counts = [0] * servers
+    key_numbers = [0] * len(sizes)
+    for size_index in sorted(range(len(sizes)), key=lambda size_index: (-sizes[size_index], size_index)):
+        load, server = heapq.heappop(server_loads)
+        key_numbers[size_index] = first_number * server % servers + servers * key_counts[server]
+        key_counts[server] += 1
+        heapq.heappush(server_loads, (load + sizes[size_index], server))
+    return key_numbers

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.engine.parted import PartedStore, first_of
+from dyntrain.training.engine.parted import PartedStore, first_element_of
 from dyntrain.training.engine.store import split
 from dyntrain.training.protocol.engines import EngineName
 from mxnet.base import _LIB, check_call
@@ -23,7 +23,7 @@ _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.t
 
 
 class PsLite:
-    """The engine on ps-lite. `kind` is one of `STORES`, `host` the address that this worker's ps-lite listens on."""
+    """The engine on ps-lite. `kind` is one of `STORES`. `host` is the address that this worker's ps-lite listens on."""
 
     name: EngineName = "pslite"
     release: Literal["zeros", "error"] = "zeros"
@@ -43,29 +43,31 @@ class PsLite:
     def form(
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
-        began = time.monotonic()
+        began_at = time.monotonic()
         os.environ.update(environment, DMLC_ROLE="worker", **_WHOLE_KEYS)
         if self._host:
             os.environ["DMLC_NODE_HOST"] = self._host
         self._native = create(self._kind)
-        created = time.monotonic()
+        created_at = time.monotonic()
         parts = split(keys, int(os.environ["DMLC_NUM_SERVER"]))
         # The values do not matter (the state is transferred separately), so the arrays are not filled. New arrays are
         # used, as arrays in use abort the server now and then. One list takes only one barrier.
-        blanks = [mx.nd.empty(part.whole or (part.length,), dtype=part.dtype) for part in parts]
-        self._native.init([part.number for part in parts], blanks)
+        empty_arrays = [mx.nd.empty(part.whole or (part.length,), dtype=part.dtype) for part in parts]
+        self._native.init([part.number for part in parts], empty_arrays)
         self._store = PartedStore(self._native, parts)
-        return {"create": created - began, "init": time.monotonic() - created}
+        return {"create": created_at - began_at, "init": time.monotonic() - created_at}
 
     def begin(self, array: Any) -> Callable[[], None]:
-        wait: Callable[[], None] = first_of(array).copy().wait_to_read  # a copy: the array itself waits for its answer
-        return wait
+        wait_for_gradient: Callable[[], None] = (
+            first_element_of(array).copy().wait_to_read
+        )  # a copy: the array itself waits for its answer
+        return wait_for_gradient
 
     def wait(self, array: Any) -> None:
         array.wait_to_read()
 
     def break_off(self) -> None:
-        raise NotImplementedError("an exchange of ps-lite cannot be broken off")
+        raise NotImplementedError("an exchange of gradients by ps-lite cannot be broken off")
 
     def dissolve(self) -> None:
         if self._native is None:
@@ -74,9 +76,9 @@ class PsLite:
         # Freeing the store leaves the group. Waiting for its last reference would take a garbage collection: 0.07 s of
         # a large model's pause.
         native, self._native, self._store = self._native, None, None
-        handle, native.handle = native.handle, ctypes.c_void_p()
-        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, ctypes.c_int(0)))
-        check_call(_LIB.MXKVStoreFree(handle))
+        native_handle, native.handle = native.handle, ctypes.c_void_p()
+        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(native_handle, ctypes.c_int(0)))
+        check_call(_LIB.MXKVStoreFree(native_handle))
 
     def abandon(self) -> None:
         if self._native is not None:

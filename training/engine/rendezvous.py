@@ -11,7 +11,7 @@ def serve_rendezvous(environment: Mapping[str, str]) -> None:
     """Serve until killed. Raises OSError if the port is taken.
 
     Like ps-lite's scheduler, the rendezvous has no authentication: the security group decides which machines can reach
-    it. It stores text that Gloo parses.
+    it. The rendezvous stores text that Gloo parses.
     """
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 

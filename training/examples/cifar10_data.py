@@ -25,15 +25,15 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.examples.cifar10_records import write_records
 from dyntrain.training.worker.data.batches import ArrayBatches
 
-TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"
-SIDE, CLASSES = 32, 10
-RECORD = 1 + 3 * SIDE * SIDE
+TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"  # names of the RecordIO files
+SIDE, CLASSES = 32, 10  # pixels of an image's side, and number of classes
+RECORD_BYTES = 1 + 3 * SIDE * SIDE  # one byte for the label, then the pixels
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (51.6, 50.8, 51.3)  # of each channel, over the real training data
 Images = npt.NDArray[np.uint8]
 
 
 class CifarError(ValueError):
-    """The data is missing, or is not CIFAR-10; the message names the file and says what to do."""
+    """The data is missing, or is not CIFAR-10. The message names the file and says what to do."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
@@ -45,53 +45,58 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 
 
 def read_binary(files: list[Path]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """Images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError."""
+    """Read binary batches: images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError."""
     if not files:
         raise CifarError("there are no binary batches: unpack cifar-10-binary.tar.gz and give its directory")
-    return parse_binary((str(file), file.read_bytes()) for file in files)
+    return parse_binary((str(batch_file), batch_file.read_bytes()) for batch_file in files)
 
 
 def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArray[np.int32]]:
     """Same as `read_binary`, from pairs of name and content."""
-    parts = []
-    for file, content in files:
-        raw = np.frombuffer(content, np.uint8)
-        if not raw.size or raw.size % RECORD:
+    record_arrays = []
+    for file_name, content in files:
+        raw_bytes = np.frombuffer(content, np.uint8)
+        if not raw_bytes.size or raw_bytes.size % RECORD_BYTES:
             raise CifarError(
-                f"{file} holds {raw.size} bytes, which is no multiple of {RECORD}: it is damaged or no binary batch"
+                f"{file_name} holds {raw_bytes.size} bytes, which is no multiple of {RECORD_BYTES}: it is damaged "
+                "or no binary batch"
             )
-        parts.append(raw.reshape(-1, RECORD))
-    rows = np.concatenate(parts)
-    if rows[:, 0].max() >= CLASSES:
-        raise CifarError(f"{file}, or a file before it: label {rows[:, 0].max()} is not of CIFAR-10")
-    return rows[:, 1:].reshape(-1, 3, SIDE, SIDE), rows[:, 0].astype(np.int32)
+        record_arrays.append(raw_bytes.reshape(-1, RECORD_BYTES))
+    records = np.concatenate(record_arrays)
+    if records[:, 0].max() >= CLASSES:
+        raise CifarError(f"{file_name}, or an earlier file, is no CIFAR-10 batch: it has a label {records[:, 0].max()}")
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0].astype(np.int32)
 
 
 def load_binary(directory: Path) -> tuple[ArrayBatches, ArrayBatches]:
-    """Training and validation data, pixels standardised to float32."""
+    """Load training and validation data, with pixels standardised to float32."""
     return _batches(directory, "data_batch_*.bin"), _batches(directory, "test_batch.bin")
 
 
 def _batches(directory: Path, files: str) -> ArrayBatches:
     images, labels = read_binary(sorted(directory.glob(files)))
-    return ArrayBatches(_standard(images), labels)
+    return ArrayBatches(_standardised(images), labels)
 
 
-def _standard(images: Images) -> npt.NDArray[np.float32]:
-    mean, deviation = (np.array(values, np.float32)[None, :, None, None] for values in (MEAN, DEVIATION))
+def _standardised(images: Images) -> npt.NDArray[np.float32]:
+    mean, deviation = (
+        np.array(channel_values, np.float32)[None, :, None, None] for channel_values in (MEAN, DEVIATION)
+    )
     return np.asarray((images.astype(np.float32) - mean) / deviation)
 
 
 def record_iterator(
     file: Path, batch: int, rank: int, workers: int, training: bool, threads: int = 1, padding: int = 0
 ) -> Any:
-    """One worker's part of a RecordIO file; training data are shuffled, mirrored and cropped after `padding`.
+    """Iterate over one worker's part of a RecordIO file.
+
+    Training data is shuffled, mirrored, and cropped after `padding`.
 
     Raises CifarError.
     """
     if not file.is_file():
         raise CifarError(f"{file} does not exist: run prepare-data.py")
-    cropped = {"pad": padding, "rand_crop": True} if training and padding else {}
+    crop_options = {"pad": padding, "rand_crop": True} if training and padding else {}
     return mx.io.ImageRecordIter(
         path_imgrec=str(file),
         data_shape=(3, SIDE, SIDE),
@@ -103,23 +108,27 @@ def record_iterator(
         part_index=rank,
         num_parts=workers,
         preprocess_threads=threads,
-        **cropped,
+        **crop_options,
     )
 
 
 def generate(directory: Path, samples: int, validation: int, seed: int = 0) -> None:
     """Create a synthetic data set that can be learned, in both formats: each class is a pattern with noise."""
     directory.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
-    patterns = rng.integers(60, 196, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
-    for binary, records, count in (
+    generator = np.random.default_rng(seed)
+    patterns = generator.integers(60, 196, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
+    for binary_name, record_name, image_count in (
         ("data_batch_1.bin", TRAINING, samples),
         ("test_batch.bin", VALIDATION, validation),
     ):
-        labels = (np.arange(count) % CLASSES).astype(np.uint8)
-        images = np.clip(patterns[labels] + rng.normal(0, 25, (count, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
-        (directory / binary).write_bytes(np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1).tobytes())
-        write_records(directory / records, images, labels)
+        labels = (np.arange(image_count) % CLASSES).astype(np.uint8)
+        images = np.clip(patterns[labels] + generator.normal(0, 25, (image_count, 3, SIDE, SIDE)), 0, 255).astype(
+            np.uint8
+        )
+        (directory / binary_name).write_bytes(
+            np.concatenate([labels[:, None], images.reshape(image_count, -1)], axis=1).tobytes()
+        )
+        write_records(directory / record_name, images, labels)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Flags of `train_cifar10.py`: those flags of MXNet's example that affect the training."""
+"""Flags of `train_cifar10.py`, which are the flags of MXNet's example of that name that affect the training."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     net.hybridize(static_alloc=True)
     net(mx.nd.zeros((1, 3, SIDE, SIDE), ctx=contexts[0]))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
-    optimizer = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
-    trainer = job.trainer(net.collect_params(), "sgd", optimizer)
+    optimizer_options = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
+    trainer = job.trainer(net.collect_params(), "sgd", optimizer_options)
     for epoch in job.epochs(args.epochs, samples=len(train), global_batch=args.batch_size):
         for batch in epoch.batches(train):
             with autograd.record():
@@ -58,16 +58,16 @@ def main(argv: list[str] | None = None) -> int:
             trainer.step(args.batch_size)
             epoch.record("loss", sum(float(loss.sum().asscalar()) for loss in losses), len(batch[0]))
         share = epoch.share(len(validation))
-        correct = 0
-        for start in range(share.start, share.stop, args.batch_size):
-            rows = np.arange(start, min(share.stop, start + args.batch_size))
-            for data, label in spread(validation.rows(rows), contexts):
-                correct += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
-        epoch.record("val_accuracy", correct, len(share))
+        correct_count = 0
+        for first_row in range(share.start, share.stop, args.batch_size):
+            row_numbers = np.arange(first_row, min(share.stop, first_row + args.batch_size))
+            for data, label in spread(validation.rows(row_numbers), contexts):
+                correct_count += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
+        epoch.record("val_accuracy", correct_count, len(share))
         logging.info(
             "epoch %d: %d of %d validation images correct, as worker %d of %d",
             epoch.number,
-            correct,
+            correct_count,
             len(share),
             epoch.rank,
             epoch.workers,

@@ -29,15 +29,18 @@ class _Block(nn.HybridBlock):  # type: ignore[misc]  # mxnet has no types
 
 
 def resnet(layers: int, width: int = 16) -> Any:
-    """Make the network; `width` is the first stage's channels. Raises ValueError if `layers` is not 6n + 2."""
+    """Make the network; `width` is the number of channels in the first stage.
+
+    Raises ValueError if `layers` is not 6n + 2.
+    """
     if layers < 8 or (layers - 2) % 6:
         raise ValueError(f"a ResNet for CIFAR-10 has 6n + 2 layers (8, 14, 20, 32, 56, 110), not {layers}")
     net = nn.HybridSequential()
     net.add(nn.Conv2D(width, 3, 1, 1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
     for stage in range(3):
         for block in range((layers - 2) // 6):
-            shrinks = stage > 0 and block == 0
-            net.add(_Block(width * 2**stage, 2 if shrinks else 1, shrinks))
+            halves_image = stage > 0 and block == 0
+            net.add(_Block(width * 2**stage, 2 if halves_image else 1, halves_image))
     net.add(nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10))
     return net
 

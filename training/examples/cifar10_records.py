@@ -18,23 +18,35 @@ from dyntrain.training.worker.state.saved_model import whole
 
 def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> None:
     """Write `images` of shape (n, 3, height, width). The file appears only when it is complete."""
-    with whole(str(file)) as partial:
-        writer = mx.recordio.MXRecordIO(partial, "w")
+    with whole(str(file)) as partial_path:
+        record_writer = mx.recordio.MXRecordIO(partial_path, "w")
         try:
-            for i, (label, image) in enumerate(zip(labels, images, strict=True)):
-                writer.write(mx.recordio.pack(mx.recordio.IRHeader(0, float(label), i, 0), _png(image)))
+            for image_number, (label, image) in enumerate(zip(labels, images, strict=True)):
+                record_writer.write(
+                    mx.recordio.pack(mx.recordio.IRHeader(0, float(label), image_number, 0), _png(image))
+                )
         finally:
-            writer.close()
+            record_writer.close()
 
 
 def _png(image: npt.NDArray[np.uint8]) -> bytes:
     """Encode an image as PNG (ISO/IEC 15948): eight-bit RGB without filters."""
     _, height, width = image.shape
-    pixels = image.transpose(1, 2, 0).reshape(height, -1)
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels], axis=1).tobytes()
+    pixel_rows = image.transpose(1, 2, 0).reshape(height, -1)
+    filtered_rows = np.concatenate([np.zeros((height, 1), np.uint8), pixel_rows], axis=1).tobytes()
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    def chunk(chunk_type: bytes, chunk_body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(chunk_body))
+            + chunk_type
+            + chunk_body
+            + struct.pack(">I", zlib.crc32(chunk_type + chunk_body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(filtered_rows))
+        + chunk(b"IEND", b"")
+    )

@@ -35,8 +35,8 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
     The source is the .npz file that prepare-data wrote, or scikit-learn.
     """
     if path is not None:
-        with np.load(path, allow_pickle=False) as data:
-            images, labels = data["images"], data["labels"]
+        with np.load(path, allow_pickle=False) as digits_file:
+            images, labels = digits_file["images"], digits_file["labels"]
     else:
         from sklearn.datasets import load_digits as load
 
@@ -66,7 +66,7 @@ def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) 
     return net
 
 
-def correct(output: Any, label: Any) -> float:
+def count_correct(output: Any, label: Any) -> float:
     return float((output.argmax(axis=1).astype("int32") == label).sum().asscalar())
 
 
@@ -121,12 +121,12 @@ def main(argv: list[str] | None = None) -> int:
                 loss = loss_function(output, label)
             loss.backward()
             trainer.step(len(label))
-            epoch.record("train_accuracy", correct(output, label), len(label))
+            epoch.record("train_accuracy", count_correct(output, label), len(label))
             epoch.record("loss", float(loss.sum().asscalar()), len(label))
         share = np.array(epoch.share(len(validation)))
         if len(share):
             data, label = validation.rows(share)
-            epoch.record("val_accuracy", correct(net(data), label), len(label))
+            epoch.record("val_accuracy", count_correct(net(data), label), len(label))
         logging.info("epoch %d done as worker %d of %d", epoch.number, epoch.rank, epoch.workers)
     return 0
 

@@ -1,7 +1,7 @@
 """Downloads CIFAR-10 from its authors and writes it as RecordIO: the work of `prepare-data.py`.
 
-Every node of a cluster runs this program: the first node creates the two files, and the others find them. Files are
-renamed into place, so an existing file is complete, even if two nodes write it at the same time.
+Every node of a cluster runs this program: the first node creates the two files, and all other nodes find them. Files
+are renamed into place, so an existing file is complete, even if two nodes write it at the same time.
 """
 
 from __future__ import annotations
@@ -30,40 +30,42 @@ URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 # From github.com/JuliaML/MLDatasets.jl (src/datasets/vision/cifar10.jl), and not verified: the authors' page
 # https://www.cs.toronto.edu/~kriz/cifar.html has only the MD5.
 SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
-PARTS = {
+BATCHES_OF_RECORD_FILE = {
     VALIDATION: ["cifar-10-batches-bin/test_batch.bin"],
     TRAINING: [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
 }
-MOST_BYTES = 64 << 20  # of one part; the real ones have 30 MB
+MAX_BATCH_BYTES = 64 << 20  # of one part; the real ones have 30 MB
 SILENCE_SECONDS = 30.0  # without data from the network
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20  # of the download that are read at once
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
     """Create the files. Returns False if the files already exist. Raises CifarError."""
-    if all((directory / name).is_file() for name in PARTS):
+    if all((directory / record_name).is_file() for record_name in BATCHES_OF_RECORD_FILE):
         return False
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as archive:
-            _fetch(url, sha256, archive, time.monotonic() + seconds)
-            with tarfile.open(fileobj=archive, mode="r:gz") as members:
-                for name, parts in PARTS.items():
-                    images, labels = parse_binary([(part, _read(members, part)) for part in parts])
-                    write_records(directory / name, images, labels)
+            _download(url, sha256, archive, time.monotonic() + seconds)
+            with tarfile.open(fileobj=archive, mode="r:gz") as archive_members:
+                for record_name, batch_names in BATCHES_OF_RECORD_FILE.items():
+                    images, labels = parse_binary(
+                        [(batch_name, _read_member(archive_members, batch_name)) for batch_name in batch_names]
+                    )
+                    write_records(directory / record_name, images, labels)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise CifarError(f"{directory}: {error}") from error
     return True
 
 
-def _fetch(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
+def _download(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
     """Download the archive. Raises CifarError, at the latest SILENCE_SECONDS after the deadline."""
     if not url.startswith(("https://", "http://", "file://")):
         raise CifarError(f"{url}: must begin with https://, http:// or file://")
     digest = hashlib.sha256()
     try:
-        with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer:  # noqa: S310  # the URL's kind is checked above
-            while chunk := answer.read1(CHUNK):
+        with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as response:  # noqa: S310  # the URL's kind is checked above
+            while chunk := response.read1(CHUNK_BYTES):
                 if time.monotonic() > deadline:
                     raise TimeoutError("the download took longer than --seconds")
                 digest.update(chunk)
@@ -74,23 +76,25 @@ def _fetch(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
             "give --url file:///PATH"
         ) from error
     if digest.hexdigest() != sha256:
-        raise CifarError(f"{url} is damaged or another file: its SHA-256 is {digest.hexdigest()}, not {sha256}")
+        raise CifarError(
+            f"{url} is damaged, or is another file than expected: its SHA-256 is {digest.hexdigest()}, not {sha256}"
+        )
     archive.seek(0)
 
 
-def _read(members: tarfile.TarFile, name: str) -> bytes:
+def _read_member(members: tarfile.TarFile, name: str) -> bytes:
     try:
-        file = members.extractfile(name)
+        member_file = members.extractfile(name)
     except KeyError:
-        file = None
-    if file is None:
+        member_file = None
+    if member_file is None:
         raise CifarError(f"the archive has no file {name}")
-    with file:
-        return file.read(MOST_BYTES)
+    with member_file:
+        return member_file.read(MAX_BATCH_BYTES)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Create the files. Returns 0 if the data exists; otherwise prints the reason and returns 1."""
+    """Create the files. Returns 0 if the data exists. Otherwise prints the reason and returns 1."""
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
     parser.add_argument("--directory", type=Path, default=directory, help="folder for the files; default: %(default)s")

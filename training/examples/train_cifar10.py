@@ -1,6 +1,6 @@
 """ResNet on CIFAR-10 with the Module API: a typical script of AWS Dynamic Training's users.
 
-The flags are those of MXNet's example of this name.
+The flags are those of MXNet's own example `train_cifar10.py`.
 
     python prepare-data.py
     python train_cifar10.py --network resnet --num-layers 50 --kv-store dist_device_sync
@@ -29,29 +29,31 @@ class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]
         self._args = args
 
     def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
-        args, part = self._args, (kv.rank, kv.num_workers)
-        options = {"threads": args.data_nthreads, "padding": args.pad_size}
-        train = record_iterator(args.data_train, args.batch_size, *part, training=True, **options)
-        validation = record_iterator(args.data_val, args.batch_size, *part, training=False, **options)
+        args, worker_part = self._args, (kv.rank, kv.num_workers)
+        read_options = {"threads": args.data_nthreads, "padding": args.pad_size}
+        train = record_iterator(args.data_train, args.batch_size, *worker_part, training=True, **read_options)
+        validation = record_iterator(args.data_val, args.batch_size, *worker_part, training=False, **read_options)
         # all workers must have equally many batches
-        return mx.io.ResizeIter(train, batches(args, kv)), validation
+        return mx.io.ResizeIter(train, batches_per_epoch(args, kv)), validation
 
 
-def batches(args: argparse.Namespace, kv: Any) -> int:
+def batches_per_epoch(args: argparse.Namespace, kv: Any) -> int:
     """Number of batches of one worker in an epoch."""
-    count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
-    return count
+    batch_count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
+    return batch_count
 
 
-def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
-    """Rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
-    begin = args.load_epoch or 0
-    past_decays = sum(begin >= epoch for epoch in args.lr_step_epochs)
-    lr = args.lr * args.lr_factor**past_decays
-    steps = [epoch_batches * (epoch - begin) for epoch in args.lr_step_epochs[past_decays:]]
-    if not steps:
-        return lr, None
-    return lr, mx.lr_scheduler.MultiFactorScheduler(step=steps, factor=args.lr_factor, base_lr=lr)
+def learning_rate_and_schedule(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
+    """Learning rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
+    first_epoch = args.load_epoch or 0
+    past_decays = sum(first_epoch >= epoch for epoch in args.lr_step_epochs)
+    learning_rate = args.lr * args.lr_factor**past_decays
+    decay_steps = [epoch_batches * (epoch - first_epoch) for epoch in args.lr_step_epochs[past_decays:]]
+    if not decay_steps:
+        return learning_rate, None
+    return learning_rate, mx.lr_scheduler.MultiFactorScheduler(
+        step=decay_steps, factor=args.lr_factor, base_lr=learning_rate
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,22 +65,22 @@ def main(argv: list[str] | None = None) -> int:
     arg_params = aux_params = None
     if args.load_epoch is not None:
         _, arg_params, aux_params = mx.model.load_checkpoint(args.model_prefix, args.load_epoch)
-    data = CifarIterator(args)
+    data_source = CifarIterator(args)
     try:
-        train, validation = data.get_data_iterator(kv)
+        train, validation = data_source.get_data_iterator(kv)
     except CifarError as error:
         print(f"train_cifar10: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    devices = [mx.gpu(number) for number in args.gpus] or mx.cpu()
-    model = mx.mod.Module(context=devices, symbol=resnet_symbol(args.num_layers), data_iterator=data)
-    lr, schedule = rate(args, batches(args, kv))
-    options = {"learning_rate": lr, "wd": args.wd, "lr_scheduler": schedule}
+    devices = [mx.gpu(gpu_number) for gpu_number in args.gpus] or mx.cpu()
+    model = mx.mod.Module(context=devices, symbol=resnet_symbol(args.num_layers), data_iterator=data_source)
+    learning_rate, schedule = learning_rate_and_schedule(args, batches_per_epoch(args, kv))
+    optimizer_options = {"learning_rate": learning_rate, "wd": args.wd, "lr_scheduler": schedule}
     if args.optimizer in ("sgd", "nag", "signum"):
-        options["momentum"] = args.mom
+        optimizer_options["momentum"] = args.mom
     metrics = ["accuracy"]
     if args.top_k > 1:
         metrics.append(mx.metric.create("top_k_accuracy", top_k=args.top_k))
-    checkpoint = mx.callback.do_checkpoint(args.model_prefix, args.save_period) if args.model_prefix else None
+    checkpoint_callback = mx.callback.do_checkpoint(args.model_prefix, args.save_period) if args.model_prefix else None
     model.fit(
         train,
         begin_epoch=args.load_epoch or 0,
@@ -87,12 +89,12 @@ def main(argv: list[str] | None = None) -> int:
         eval_metric=metrics,
         kvstore=kv,
         optimizer=args.optimizer,
-        optimizer_params=options,
+        optimizer_params=optimizer_options,
         initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
         arg_params=arg_params,
         aux_params=aux_params,
         batch_end_callback=[mx.callback.Speedometer(args.batch_size, args.disp_batches)],
-        epoch_end_callback=checkpoint,
+        epoch_end_callback=checkpoint_callback,
         allow_missing=True,
         monitor=mx.mon.Monitor(args.monitor, pattern=".*") if args.monitor > 0 else None,
     )

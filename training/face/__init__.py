@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ElasticJob", "FixedGlobal", "PerWorker", "Shards", "__version__"]
 
-_HOMES = {
+_HOMES = {  # the module of each name
     "ElasticJob": "dyntrain.training.job",
     "FixedGlobal": "dyntrain.training.sampling.batching",
     "PerWorker": "dyntrain.training.sampling.batching",

@@ -1,7 +1,7 @@
 """Build hook of hatchling that makes one package `dyntrain` of the repository's top folders.
 
-In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` has links to them, and an
-editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
+In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` contains links to the folders,
+and an editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDERS = ("controller", "node_bootstrap", "training")
-FACE = ("__init__.py", "__main__.py", "missing.py", "numpy_names.py", "py.typed")
-AT_START = "dyntrain-numpy-names.pth"  # in site-packages; sorts after the path file of an editable install
-LAMBDAS = (
+FOLDERS = ("controller", "node_bootstrap", "training")  # top folders of the package
+FACE_FILES = (
+    "__init__.py",
+    "__main__.py",
+    "missing.py",
+    "numpy_names.py",
+    "py.typed",
+)  # files at the top of the package
+PATH_FILE = "dyntrain-numpy-names.pth"  # in site-packages; sorts after the path file of an editable install
+EMBEDDED_CLOUD_FILES = (
     "app.py",
     ".chalice/config.json",
     ".chalice/policy-*.json",
@@ -24,25 +30,34 @@ LAMBDAS = (
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        start = {f"training/face/{AT_START}": AT_START}
+        start_file = {f"training/face/{PATH_FILE}": PATH_FILE}
         if version == "editable":
-            build_data["force_include_editable"].update(start)
+            build_data["force_include_editable"].update(start_file)
             link(Path(self.root))
         else:
-            build_data["force_include"].update(start)
-            build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE})
-            files = [path.relative_to(self.root) for name in LAMBDAS for path in sorted(Path(self.root).glob(name))]
-            build_data["force_include"].update({str(name): f"dyntrain/controller/local/app/{name}" for name in files})
+            build_data["force_include"].update(start_file)
+            build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE_FILES})
+            data_files = [
+                path.relative_to(self.root)
+                for name in EMBEDDED_CLOUD_FILES
+                for path in sorted(Path(self.root).glob(name))
+            ]
+            build_data["force_include"].update(
+                {str(name): f"dyntrain/controller/local/app/{name}" for name in data_files}
+            )
 
 
 def link(root: Path) -> None:
-    """Create `build/path/dyntrain`. Existing links stay, as other processes may be importing through them."""
-    package = root / "build" / "path" / "dyntrain"
-    package.mkdir(parents=True, exist_ok=True)
-    for name in FOLDERS:
-        _link(package / name, f"../../../{name}")
-    for name in FACE:
-        _link(package / name, f"../../../training/face/{name}")
+    """Create the folder `build/path/dyntrain` with links to the package's folders and files.
+
+    Existing links stay, as running processes may import through them.
+    """
+    package_folder = root / "build" / "path" / "dyntrain"
+    package_folder.mkdir(parents=True, exist_ok=True)
+    for entry_name in FOLDERS:
+        _link(package_folder / entry_name, f"../../../{entry_name}")
+    for entry_name in FACE_FILES:
+        _link(package_folder / entry_name, f"../../../training/face/{entry_name}")
 
 
 def _link(link_path: Path, target: str) -> None:

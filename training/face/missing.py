@@ -1,4 +1,4 @@
-"""For a missing package: one sentence with the extra to install, instead of a traceback."""
+"""Reports a missing package by one sentence that names the extra to install, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _EXTRAS = {
 
 
 class ExtraMissing(ImportError):
-    """A package is missing; the message says what to install."""
+    """A package that dyntrain needs is missing. The message says what to install."""
 
 
 def advice(packages: Sequence[str]) -> str:
-    """Advice on installing packages that cannot be imported; "" if no extra has the packages."""
-    extras = [extra for extra, provided in _EXTRAS.items() if not {*provided}.isdisjoint(packages)]
+    """Advice on installing packages that cannot be imported, or "" if no extra of dyntrain contains the packages."""
+    extras = [extra for extra, extra_packages in _EXTRAS.items() if not {*extra_packages}.isdisjoint(packages)]
     if not extras:
         return ""
     if "local" in extras:  # the extra `local` includes these three
         extras = [extra for extra in extras if extra not in ("node", "controller", "dashboard")]
-    text = f'to install {", ".join(packages)}: pip install "dyntrain[{",".join(extras)}]"'
+    advice_text = f'to install {", ".join(packages)}: pip install "dyntrain[{",".join(extras)}]"'
     if "cpu" in extras:
-        text += " (for a GPU, replace cpu by one CUDA build of MXNet, such as mxnet-cu112==1.9.1)"
+        advice_text += " (for a GPU, replace cpu by one CUDA build of MXNet, such as mxnet-cu112==1.9.1)"
     if "horovod" in extras:
-        text += f"; {BUILDING}"
+        advice_text += f"; {BUILDING}"
     if sys.version_info >= (3, 13) and {"mxnet", "numpy"} & {*packages}:
-        text += ", with Python 3.11 or 3.12: MXNet 1.9.1 needs NumPy 1, which has no wheels for later versions"
-    return text
+        advice_text += ", with Python 3.11 or 3.12: MXNet 1.9.1 needs NumPy 1, which has no wheels for later versions"
+    return advice_text
 
 
 def absent(packages: Sequence[str]) -> tuple[str, ...]:
-    """The packages that cannot be imported."""
+    """Those of `packages` that cannot be imported."""
     return tuple(name for name in packages if find_spec(name) is None)
 
 
@@ -64,12 +64,12 @@ def require(packages: Sequence[str]) -> None:
 
 @contextmanager
 def one_sentence(code: int = 1) -> Iterator[None]:
-    """Replace an error about a missing package by advice on stderr and an exit with this code."""
+    """Replace an ImportError about a missing package by advice on stderr and an exit with `code`."""
     try:
         yield
     except ImportError as error:
-        message = str(error) if isinstance(error, ExtraMissing) else advice([(error.name or "").partition(".")[0]])
-        if not message:
+        advice_text = str(error) if isinstance(error, ExtraMissing) else advice([(error.name or "").partition(".")[0]])
+        if not advice_text:
             raise
-        sys.stderr.write(f"Error: {message}\n")
+        sys.stderr.write(f"Error: {advice_text}\n")
         raise SystemExit(code) from None

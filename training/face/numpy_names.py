@@ -1,8 +1,8 @@
 """Makes `import mxnet` work: MXNet 1.9.1 uses names of NumPy that NumPy 1.24 removed.
 
 Python reads `dyntrain-numpy-names.pth` at its start, in every environment with dyntrain: in notebooks, in evaluations,
-on nodes that prepare data. So this module imports almost nothing. A finder waits for MXNet, and costs every other
-import one comparison of names. The finder is not installed in a Python that ignores its site (-S).
+on nodes that prepare data. So this module imports almost nothing. A finder waits for the import of MXNet, and costs
+every other import one comparison of names. The finder is not installed in a Python that ignores its site (-S).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MXNET = "mxnet"
-WORKER = "DYNTRAIN_CONTROL_FILE"  # set in a job's processes
-NAMES = {"bool": bool, "int": int, "float": float, "object": object}
+WORKER_VARIABLE = "DYNTRAIN_CONTROL_FILE"  # set in a job's processes
+REMOVED_NAMES = {"bool": bool, "int": int, "float": float, "object": object}
 
 
-def put_back() -> None:
-    """Restore the removed names. Raises ImportError without NumPy."""
+def restore_numpy_names() -> None:
+    """Restore the names that NumPy 1.24 removed. Raises ImportError without NumPy."""
     import numpy as np
 
-    for name, kind in NAMES.items():
-        if name not in vars(np):
-            setattr(np, name, kind)
+    for numpy_name, python_type in REMOVED_NAMES.items():
+        if numpy_name not in vars(np):
+            setattr(np, numpy_name, python_type)
 
 
 class Finder:
-    """For MXNet, returns another finder's spec, changed so that `put_back` runs before the module."""
+    """Finds MXNet by Python's finders, and makes `restore_numpy_names` run before MXNet's module is executed."""
 
     @classmethod
     def find_spec(
@@ -42,31 +42,31 @@ class Finder:
         for finder in sys.meta_path:
             if finder is cls or not hasattr(finder, "find_spec"):
                 continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                _precede(spec)
-                return spec
+            mxnet_spec = finder.find_spec(name, path, target)
+            if mxnet_spec is not None:
+                _restore_names_before(mxnet_spec)
+                return mxnet_spec
         return None
 
 
-def _precede(spec: ModuleSpec) -> None:
+def _restore_names_before(spec: ModuleSpec) -> None:
     loader = spec.loader
     if loader is None or not hasattr(loader, "exec_module"):
         return
-    execute = loader.exec_module
+    execute_module = loader.exec_module
 
-    def put_back_and_execute(module: ModuleType) -> None:
+    def restore_and_execute(module: ModuleType) -> None:
         from contextlib import suppress
 
         with suppress(ImportError):  # MXNet then fails with its own error
-            put_back()
-        execute(module)
-        if WORKER in os.environ:  # only without `dyntrain.training.dt_scripts`, which bypasses this finder
+            restore_numpy_names()
+        execute_module(module)
+        if WORKER_VARIABLE in os.environ:  # only without `dyntrain.training.dt_scripts`, which bypasses this finder
             from dyntrain.training.dt_scripts.wanted import install_advice
 
             install_advice(module)
 
-    loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # a loader object made for this import only
+    loader.exec_module = restore_and_execute  # type: ignore[method-assign]  # a loader object made for this import only
 
 
 def wait_for_mxnet() -> None:

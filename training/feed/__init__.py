@@ -1,7 +1,8 @@
-"""Data in S3 for any program: each channel is a FIFO per epoch, `<root>/<channel>_<epoch>`, or a folder.
+"""Data in S3 for any program: each channel is a folder, or a FIFO per epoch, `<root>/<channel>_<epoch>`.
 
 `run` is the parent of the program that reads, and holds the FIFOs. Feeder processes, one for each FIFO that is being
-read, fetch ranges of objects, split them into records and send these to `run`, which writes them into the FIFO. A
+read, fetch ranges of objects, split the objects into
+records and send the records to `run`, which writes them into the FIFO. A
 dead feeder is replaced. The new feeder continues at the byte after the last written byte, so the reader sees only a
 pause. If `run` itself dies, its program dies too, so no reader takes a broken stream for the end of an epoch.
 

@@ -10,73 +10,79 @@ from dyntrain.training.feed.frames import checked_format
 from dyntrain.training.feed.places import ChannelError, checked_name, checked_source
 
 PIPE, FILE = MODES = ("pipe", "file")
-ROOT = "/opt/ml/input/data"
-_SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)
-_RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")
+ROOT = "/opt/ml/input/data"  # SageMaker's folder for the data of all channels
+_SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)  # last setting of a channel option
+_RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")  # name of a channel that belongs to one rank
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A channel and its settings.
+    """A named data source in S3, and how the program reads it.
 
     With `seed` None, objects are read in order of their names, or in the manifest's order. With `format` "", the format
     is detected from the objects.
     """
 
-    name: str
-    source: str
-    mode: str = PIPE
-    seed: int | None = None
-    format: str = ""
+    name: str  # as in the option and in the FIFOs' names
+    source: str  # address in S3
+    mode: str = PIPE  # PIPE or FILE
+    seed: int | None = None  # of the random order of the objects
+    format: str = ""  # of the records, one of `frames.FORMATS`
 
     @property
-    def dealt(self) -> bool:
+    def is_divided(self) -> bool:
         """Whether the channel is also divided among ranks. A channel named like NAME_3 already belongs to one rank."""
         return self.mode == PIPE and _RANK_NAME.fullmatch(self.name) is None
 
-    def of_rank(self, rank: int) -> str:
+    def name_of_rank(self, rank: int) -> str:
         return f"{self.name}_{rank}"
 
 
-def channels_of(words: Sequence[str]) -> list[Channel]:
+def channels_of(options: Sequence[str]) -> list[Channel]:
     """Parse all channel options. Raises ChannelError."""
-    channels = [channel_of(word) for word in words]
-    names = [channel.name for channel in channels]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ChannelError(f"channel {twice[0]} is given twice")
-    folders = {channel.name for channel in channels if channel.mode == FILE}
-    for name in names:
-        matched = _RANK_NAME.fullmatch(name)
-        if name in folders and matched is not None and matched[1] in set(names) - folders:
-            raise ChannelError(f"channel {name}: its folder has the name of a FIFO of channel {matched[1]}")
+    channels = [channel_of(option) for option in options]
+    channel_names = [channel.name for channel in channels]
+    if repeated_names := [channel_name for channel_name in channel_names if channel_names.count(channel_name) > 1]:
+        raise ChannelError(f"channel {repeated_names[0]} is given twice")
+    folder_channels = {channel.name for channel in channels if channel.mode == FILE}
+    for channel_name in channel_names:
+        matched = _RANK_NAME.fullmatch(channel_name)
+        if (
+            channel_name in folder_channels
+            and matched is not None
+            and matched[1] in set(channel_names) - folder_channels
+        ):
+            raise ChannelError(
+                f"channel {channel_name}: its folder would have the name of a FIFO of channel {matched[1]}"
+            )
     return channels
 
 
-def channel_of(word: str) -> Channel:
+def channel_of(option: str) -> Channel:
     """Parse one channel option. Raises ChannelError."""
-    name, _, source = word.partition("=")
+    name, _, source = option.partition("=")
     settings: dict[str, str] = {}
     while (matched := _SETTING.fullmatch(source)) is not None:
         source = matched[1]
         settings.setdefault(matched[2], matched[3])
-    mode, seed = settings.get("mode", PIPE).lower(), settings.get("shuffle")
-    if mode not in MODES:
-        raise ChannelError(f"channel {name}: mode={mode} must be one of {', '.join(MODES)}")
+    mode_name, seed = settings.get("mode", PIPE).lower(), settings.get("shuffle")
+    if mode_name not in MODES:
+        raise ChannelError(f"channel {name}: mode={mode_name} must be one of {', '.join(MODES)}")
     if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
         raise ChannelError(f"channel {name}: shuffle={seed} must be a whole number")
-    if mode == FILE and seed is not None:
-        raise ChannelError(f"channel {name}: shuffle needs mode=pipe; in a folder the program chooses the order")
-    kind = settings.get("format", "")
+    if mode_name == FILE and seed is not None:
+        raise ChannelError(f"channel {name}: shuffle needs mode=pipe, as in a folder the program chooses the order")
+    format_name = settings.get("format", "")
     return Channel(
         checked_name(name),
         checked_source(source),
-        mode,
+        mode_name,
         None if seed is None else int(seed),
-        checked_format(kind) if kind else "",
+        checked_format(format_name) if format_name else "",
     )
 
 
 def rank_of(name: str) -> tuple[str, int] | None:
-    """Split NAME_3 into NAME and 3; None if the name has no rank."""
+    """Split a rank's channel name NAME_3 into ("NAME", 3). Returns None for a name without a rank."""
     matched = _RANK_NAME.fullmatch(name)
     return None if matched is None else (matched[1], int(matched[2]))

@@ -16,25 +16,25 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
-from dyntrain.training.feed.configuration import configure
+from dyntrain.training.feed.configuration import write_channel_configuration
 from dyntrain.training.feed.copying import copy
 from dyntrain.training.feed.crc import library_crc
-from dyntrain.training.feed.dealing import many_channels
+from dyntrain.training.feed.dealing import too_many_channels_warning
 from dyntrain.training.feed.guardian import Guardian
 from dyntrain.training.feed.keeper import Keeper
-from dyntrain.training.feed.opened import die_with
+from dyntrain.training.feed.opened import die_with_parent
 from dyntrain.training.feed.places import ChannelError
 
-TURN_SECONDS = 0.2
-PATIENCE = 20.0  # between SIGTERM and SIGKILL
-SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
+TURN_SECONDS = 0.2  # longest wait for events before the program's state is checked again
+KILL_AFTER_SECONDS = 20.0  # between SIGTERM and SIGKILL
+S3_SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
 
 
-def connect(region: str | None) -> Any:
+def make_s3_client(region: str | None) -> Any:
     client: Any = boto3.session.Session(
         region_name=region
     ).client  # the client's type has an overload for every AWS service
-    return client("s3", config=SETTINGS)
+    return client("s3", config=S3_SETTINGS)
 
 
 def say(text: str) -> None:
@@ -42,46 +42,48 @@ def say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code. For a problem with the data, print the problem and return 1."""
+    """Run the command and return its exit code. If a channel cannot be read, print the reason and return 1."""
     args = _parser().parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:
         channels = channels_of(args.channel)
-        ranks, local = local_ranks(os.environ, args.workers_per_node)
-        return run(Path(args.root), channels, ranks, local, command, partial(connect, args.region))
+        rank_count, ranks_here = local_ranks(os.environ, args.workers_per_node)
+        return run(Path(args.root), channels, rank_count, ranks_here, command, partial(make_s3_client, args.region))
     except ChannelError as error:
         say(str(error))
         return 1
 
 
 def local_ranks(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
-    """Return the job's number of ranks, and this machine's ranks. Raises ChannelError."""
+    """Return the number of ranks in the whole job, and the ranks on this machine. Raises ChannelError."""
     try:
-        nodes, node = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
+        node_count, node_rank = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
     except ValueError as error:
         raise ChannelError(f"NUM_NODES and NODE_RANK must be whole numbers: {error}") from error
-    return nodes * workers, range(node * workers, (node + 1) * workers)
+    return node_count * workers, range(node_rank * workers, (node_rank + 1) * workers)
 
 
 def run(
     root: Path,
     channels: Sequence[Channel],
     ranks: int,
-    local: range,
+    ranks_here: range,
     command: Sequence[str],
     connect: Callable[[], Any],
 ) -> int:
     """Run `command` with the channels and return its exit code. Raises ChannelError."""
     root = root.absolute()
-    if warning := many_channels(sum(channel.mode == PIPE for channel in channels)):
+    if warning := too_many_channels_warning(sum(channel.mode == PIPE for channel in channels)):
         say(warning)
     if library_crc() is None:
         say("google-crc32c is missing (add it to requirements.txt): of TFRecords only the lengths are checked")
-    configure(root, channels, ranks)
+    write_channel_configuration(root, channels, ranks)
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)
-    return _run_program(Keeper(root, channels, ranks, local, say, connect), command, _environment(root, channels))
+    return _run_program(
+        Keeper(root, channels, ranks, ranks_here, say, connect), command, _program_environment(root, channels)
+    )
 
 
 def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -96,19 +98,19 @@ def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[st
 
 
 def _run_to_end(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda sig, _: _signal_group(program, sig))
-    while (code := program.poll()) is None and not keeper.problem:
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda sig, _: _signal_group(program, sig))
+    while (exit_code := program.poll()) is None and not keeper.problem:
         keeper.turn(TURN_SECONDS)
-    deadline = time.monotonic() + PATIENCE
-    while code and keeper.lists and not keeper.problem and time.monotonic() < deadline:
+    deadline = time.monotonic() + KILL_AFTER_SECONDS
+    while exit_code and keeper.is_listing and not keeper.problem and time.monotonic() < deadline:
         keeper.turn(TURN_SECONDS)  # the program may have failed because of a channel that is still being listed
     if not keeper.problem:
-        return code if code is not None and code >= 0 else 128 - (code or 0)
+        return exit_code if exit_code is not None and exit_code >= 0 else 128 - (exit_code or 0)
     _signal_group(
         program, signal.SIGTERM
     )  # the program's readers still block on their FIFOs, so they have not seen a false end of data
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + KILL_AFTER_SECONDS
     while program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     _signal_group(program, signal.SIGKILL)
@@ -118,31 +120,31 @@ def _run_to_end(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
 
 
 def _start_program(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the command, in a session of its own. Raises ChannelError."""
-    parent = os.getpid()
+    """Start the command in a new process session. Raises ChannelError."""
+    parent_pid = os.getpid()
     try:
         return subprocess.Popen(
-            list(command), env=dict(environment), start_new_session=True, preexec_fn=lambda: die_with(parent)
+            list(command), env=dict(environment), start_new_session=True, preexec_fn=lambda: die_with_parent(parent_pid)
         )
     except (OSError, IndexError) as error:
         raise ChannelError(f"the command cannot be started: {error}") from error
 
 
-def _signal_group(program: subprocess.Popen[bytes], number: int) -> None:
+def _signal_group(program: subprocess.Popen[bytes], signal_number: int) -> None:
     """Send a signal to the program's whole process group."""
     try:
-        os.killpg(program.pid, number)
+        os.killpg(program.pid, signal_number)
     except ProcessLookupError:
         return
 
 
-def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
+def _program_environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
     """The program's environment: each channel's path under SageMaker's name, and its source for `job.channel`."""
-    names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
+    variable_names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
     return {
         **os.environ,
-        **{f"SM_CHANNEL_{name}": str(root / channel.name) for channel, name in names.items()},
-        **{f"DYNTRAIN_CHANNEL_{name}": channel.source for channel, name in names.items()},
+        **{f"SM_CHANNEL_{name}": str(root / channel.name) for channel, name in variable_names.items()},
+        **{f"DYNTRAIN_CHANNEL_{name}": channel.source for channel, name in variable_names.items()},
     }
 
 

@@ -10,21 +10,21 @@ from dyntrain.training.feed.channels import PIPE, Channel
 from dyntrain.training.feed.places import ChannelError
 
 
-def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
+def write_channel_configuration(root: Path, channels: Sequence[Channel], ranks: int) -> None:
     """Write the configuration of all channels, and create the folders. Raises ChannelError."""
     modes = {channel.name: channel.mode for channel in channels}
     for channel in channels:
-        if channel.dealt:
-            modes.update({channel.of_rank(rank): PIPE for rank in range(ranks)})
+        if channel.is_divided:
+            modes.update({channel.name_of_rank(rank): PIPE for rank in range(ranks)})
     configuration = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
-    folder = root.parent / "config"
+    config_folder = root.parent / "config"
     try:
-        for needed_folder in (root, folder):
+        for needed_folder in (root, config_folder):
             needed_folder.mkdir(parents=True, exist_ok=True)
-        temporary = (
-            folder / ".inputdataconfig.json"
+        temporary_file = (
+            config_folder / ".inputdataconfig.json"
         )  # renamed into place: programs may read the file while ranks are added
-        temporary.write_text(json.dumps(configuration, indent=1) + "\n")
-        temporary.rename(folder / "inputdataconfig.json")
+        temporary_file.write_text(json.dumps(configuration, indent=1) + "\n")
+        temporary_file.rename(config_folder / "inputdataconfig.json")
     except OSError as error:
         raise ChannelError(f"{root} cannot be created: {error.strerror}; give another folder with --root") from error

@@ -7,16 +7,16 @@ from dataclasses import astuple
 from typing import Any
 
 from dyntrain.training.feed.channels import Channel
-from dyntrain.training.feed.dealing import Piece, in_order, shards_of, streams_of, without_indices
+from dyntrain.training.feed.dealing import Piece, first_streams_of_epoch, objects_in_order, shards_of, without_indices
 from dyntrain.training.feed.errands import Errands
-from dyntrain.training.feed.feeder import objects_by
-from dyntrain.training.feed.listing import patiently_listed
-from dyntrain.training.feed.places import ChannelError, S3Object, parsed
-from dyntrain.training.feed.resuming import Resume, dealt_after, digest_of
+from dyntrain.training.feed.feeder import object_reader
+from dyntrain.training.feed.listing import list_objects_patiently
+from dyntrain.training.feed.places import ChannelError, S3Object, bucket_and_prefix
+from dyntrain.training.feed.resuming import Resume, deal_remaining_data, digest_of_objects
 
 
 class Contents:
-    """The contents of all channels. `say` prints a message."""
+    """The objects and streams of all channels. `say` prints a message."""
 
     def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
         self._s3, self._errands, self._say = s3, errands, say
@@ -27,74 +27,91 @@ class Contents:
     def ask_for(self, channel: Channel, on_listed: Callable[[], None]) -> None:
         """List the channel's objects in a child, then call `on_listed`, which may raise ChannelError."""
 
-        def ask() -> list[tuple[object, ...]]:
-            return [astuple(source) for source in patiently_listed(self._s3, channel.source)]
+        def list_in_child() -> list[tuple[object, ...]]:
+            return [astuple(source) for source in list_objects_patiently(self._s3, channel.source)]
 
-        def store_objects(answer: Any) -> None:
-            objects = without_indices([S3Object(*fields) for fields in answer])
-            self._objects[channel.name] = self._checked(channel, objects)
+        def store_objects(object_fields: Any) -> None:
+            objects = without_indices([S3Object(*fields) for fields in object_fields])
+            self._objects[channel.name] = self._nonempty_objects(channel, objects)
             on_listed()
 
-        self._errands.send(channel.name, ask, store_objects)
+        self._errands.send(channel.name, list_in_child, store_objects)
 
     def is_listed(self, channel: Channel) -> bool:
         return channel.name in self._objects
 
     def streams(self, channel: Channel, ranks: int | None, epoch: int) -> list[list[Piece]]:
-        """Each rank's stream in an epoch; for `ranks` None a single one with the whole channel. Raises ChannelError."""
-        objects = self._objects[channel.name]
-        if ranks is None:
-            return [[Piece(source) for source in in_order(objects, channel.seed, epoch)]]
-        return streams_of(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
-
-    def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
-        """The remaining data of an epoch, as one stream for each rank; None if not computed yet: call again later.
+        """Each rank's stream in an epoch, or one stream with the whole channel if `ranks` is None.
 
         Raises ChannelError.
         """
         objects = self._objects[channel.name]
-        if resume.records and resume.objects not in ("", digest_of(objects)):
+        if ranks is None:
+            return [[Piece(source) for source in objects_in_order(objects, channel.seed, epoch)]]
+        return first_streams_of_epoch(
+            channel.name, objects, bucket_and_prefix(channel.source)[1], ranks, channel.seed, epoch
+        )
+
+    def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
+        """The data of an epoch that no rank has trained on, as one stream for each rank.
+
+        Returns None if the streams are still being computed: call again later. Raises ChannelError.
+        """
+        objects = self._objects[channel.name]
+        if resume.records and resume.objects not in ("", digest_of_objects(objects)):
             raise ChannelError(
                 f"channel {channel.name}: its objects at {channel.source} have changed since epoch {resume.epoch} "
                 "began; restart that epoch, with no records"
             )
-        key = channel.name, shared, resume
-        if key not in self._remaining:
-            for old_key in [k for k, streams in self._remaining.items() if k[:2] == key[:2] and streams is not None]:
+        request_key = channel.name, shared, resume
+        if request_key not in self._remaining:
+            for old_key in [
+                kept_key
+                for kept_key, streams in self._remaining.items()
+                if kept_key[:2] == request_key[:2] and streams is not None
+            ]:
                 del self._remaining[old_key]
-            self._remaining[key] = None
-            ranks = len(resume.records[0]) if resume.records else resume.ranks
-            first = self.streams(channel, ranks if shared else None, resume.epoch)
-            numbers = {source: number for number, source in enumerate(objects)}
+            self._remaining[request_key] = None
+            first_rank_count = len(resume.records[0]) if resume.records else resume.ranks
+            first_streams = self.streams(channel, first_rank_count if shared else None, resume.epoch)
+            object_numbers = {source: number for number, source in enumerate(objects)}
 
-            def ask() -> list[list[tuple[int, int, int]]]:
-                streams = dealt_after(first, resume, channel.format, lambda: objects_by(self._s3))
-                return [[(numbers[piece.source], piece.record, piece.at) for piece in stream] for stream in streams]
-
-            def store_streams(answer: Any) -> None:
-                self._remaining[key] = [
-                    [Piece(objects[number], *place) for number, *place in stream] for stream in answer
+            def deal_in_child() -> list[list[tuple[int, int, int]]]:
+                streams = deal_remaining_data(first_streams, resume, channel.format, lambda: object_reader(self._s3))
+                return [
+                    [(object_numbers[piece.source], piece.record, piece.offset) for piece in stream]
+                    for stream in streams
                 ]
 
-            self._errands.send(channel.name, ask, store_streams)
-        return self._remaining[key]
+            def store_streams(numbered_streams: Any) -> None:
+                self._remaining[request_key] = [
+                    [Piece(objects[number], *start_place) for number, *start_place in stream]
+                    for stream in numbered_streams
+                ]
 
-    def answer(self, channel: Channel, resume: Resume) -> Resume:
-        """The answer to a resume request, with the digest of the objects, for the rank to keep."""
-        return resume._replace(objects=digest_of(self._objects[channel.name]))
+            self._errands.send(channel.name, deal_in_child, store_streams)
+        return self._remaining[request_key]
 
-    def _checked(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
-        """Return the objects that are not empty. Raises ChannelError if there are none, or if a shard has none."""
+    def resume_answer(self, channel: Channel, resume: Resume) -> Resume:
+        """The answer to a resume request: the request with the digest of the objects, which the rank stores."""
+        return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
+
+    def _nonempty_objects(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
+        """Return the objects that are not empty.
+
+        Raises ChannelError if all objects are empty, or all objects of a shard.
+        """
         nonempty = [source for source in objects if source.size]
         if not nonempty:
             problem = "all its objects are empty" if objects else f"there is no object at {channel.source}"
             raise ChannelError(f"channel {channel.name}: {problem}")
         if len(nonempty) < len(objects):
-            empty = next(source for source in objects if not source.size)
+            empty_object = next(source for source in objects if not source.size)
             self._say(
-                f"channel {channel.name}: {len(objects) - len(nonempty)} empty objects are skipped, such as {empty}"
+                f"channel {channel.name}: {len(objects) - len(nonempty)} empty objects are skipped, such as "
+                f"{empty_object}"
             )
-        shards = shards_of(objects, parsed(channel.source)[1]) if channel.dealt else None
+        shards = shards_of(objects, bucket_and_prefix(channel.source)[1]) if channel.is_divided else None
         for rank, shard in enumerate(shards or ()):
             if not any(source.size for source in shard):
                 raise ChannelError(

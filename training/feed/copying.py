@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.training.feed.channels import Channel
-from dyntrain.training.feed.listing import listed
-from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, parsed
+from dyntrain.training.feed.listing import list_objects
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, bucket_and_prefix
 from dyntrain.training.feed.stream import ObjectStream
 
 PARALLEL_COPIES = 8
-READ_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024  # read from an object at once
 PROGRESS_SECONDS = 10.0  # between progress messages
-PART = ".part"
-_Mark = tuple[str, str, int, int]
+PARTIAL_SUFFIX = ".part"  # of a file that is being copied
+_CopyRecord = tuple[str, str, int, int]  # path, ETag, size, time of the last change
 
 
 def copy(
@@ -34,52 +34,60 @@ def copy(
 ) -> None:
     """Copy the channel's objects into `folder`.
 
-    Files of an earlier run are kept if object and file have not changed. Raises ChannelError, and keeps complete files.
+    Files that an earlier run copied are kept if object and file have not changed. Raises ChannelError if a copy fails.
+    Complete files then remain.
     """
-    objects = listed(s3, channel.source)
+    objects = list_objects(s3, channel.source)
     if not objects:
         raise ChannelError(f"channel {channel.name}: there is no object at {channel.source}")
-    record = folder.with_name(f".{folder.name}.copied")
-    copied = _recorded(record)
+    record_file = folder.with_name(f".{folder.name}.copied")
+    recorded_copies = _read_copy_records(record_file)
     missing_objects = {
-        path: source for path, source in _places(channel, objects, folder) if _mark(path, source) not in copied
+        path: source
+        for path, source in _object_paths(channel, objects, folder)
+        if _copy_record(path, source) not in recorded_copies
     }
-    missing = sum(source.size for source in missing_objects.values())
+    missing_bytes = sum(source.size for source in missing_objects.values())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _fits(channel, folder, missing)
-        began = reported_at = clock()
-        count = size = 0
-        with record.open("a") as recorded, ThreadPoolExecutor(PARALLEL_COPIES, "copy") as pool:
-            recorded.write("\n")  # ends a line that a kill may have cut off
-            running = {pool.submit(_copied, s3, source, path): source for path, source in missing_objects.items()}
+        _check_free_space(channel, folder, missing_bytes)
+        began_at = reported_at = clock()
+        copied_count = copied_bytes = 0
+        with record_file.open("a") as record_writer, ThreadPoolExecutor(PARALLEL_COPIES, "copy") as copy_pool:
+            record_writer.write("\n")  # ends a line that a kill may have cut off
+            running_copies = {
+                copy_pool.submit(_copy_object, s3, source, path): source for path, source in missing_objects.items()
+            }
             try:
-                for future in as_completed(running):
-                    recorded.write(json.dumps(future.result()) + "\n")
-                    recorded.flush()
-                    count, size = count + 1, size + running[future].size
+                for future in as_completed(running_copies):
+                    record_writer.write(json.dumps(future.result()) + "\n")
+                    record_writer.flush()
+                    copied_count, copied_bytes = copied_count + 1, copied_bytes + running_copies[future].size
                     if clock() - reported_at > PROGRESS_SECONDS:
                         reported_at = clock()
                         say(
-                            f"channel {channel.name}: {count} of {len(missing_objects)} objects, "
-                            f"{_mb(size)} of {_mb(missing)}"
+                            f"channel {channel.name}: {copied_count} of {len(missing_objects)} objects, "
+                            f"{_megabytes(copied_bytes)} of {_megabytes(missing_bytes)}"
                         )
             finally:
-                for future in running:
+                for future in running_copies:
                     future.cancel()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _full(channel, folder, missing) from error
+            raise _disk_full_error(channel, folder, missing_bytes) from error
         raise ChannelError(f"channel {channel.name}: {folder} cannot be written: {error.strerror}") from error
-    say(f"channel {channel.name}: {len(objects)} objects in {folder}; {_mb(missing)} copied in {clock() - began:.0f} s")
+    say(
+        f"channel {channel.name}: {len(objects)} objects in {folder}; {_megabytes(missing_bytes)} copied in "
+        f"{clock() - began_at:.0f} s"
+    )
 
 
-def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
+def _object_paths(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
     """Each object's path in the folder: its key without the prefix's folder, or for a manifest the whole key.
 
     Raises ChannelError if a path would lie outside of the folder.
     """
-    prefix = "" if channel.source.endswith(MANIFEST) else parsed(channel.source)[1]
+    prefix = "" if channel.source.endswith(MANIFEST) else bucket_and_prefix(channel.source)[1]
     folder_prefix = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
     if prefix and not prefix.endswith("/") and all(source.key.startswith(f"{prefix}/") for source in objects):
         folder_prefix = f"{prefix}/"
@@ -92,50 +100,51 @@ def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator
         yield path, source
 
 
-def _mark(path: Path, source: S3Object) -> _Mark | None:
-    """The entry that records the file as a copy of the object; None if there is no file."""
+def _copy_record(path: Path, source: S3Object) -> _CopyRecord | None:
+    """The entry in the list of copies for this file and object, or None if there is no file."""
     if not path.is_file():
         return None
-    state = path.stat()
-    return str(path), source.etag, state.st_size, state.st_mtime_ns
+    file_state = path.stat()
+    return str(path), source.etag, file_state.st_size, file_state.st_mtime_ns
 
 
-def _recorded(record: Path) -> set[object]:
-    marks: set[object] = set()
-    for line in record.read_text().splitlines() if record.is_file() else ():
+def _read_copy_records(record_file: Path) -> set[object]:
+    copy_records: set[object] = set()
+    for line in record_file.read_text().splitlines() if record_file.is_file() else ():
         with contextlib.suppress(ValueError, TypeError):  # the line was cut off by a kill
-            marks.add(tuple(json.loads(line)))
-    return marks
+            copy_records.add(tuple(json.loads(line)))
+    return copy_records
 
 
-def _fits(channel: Channel, folder: Path, missing: int) -> None:
-    if missing > shutil.disk_usage(folder).free:
-        raise _full(channel, folder, missing)
+def _check_free_space(channel: Channel, folder: Path, missing_bytes: int) -> None:
+    if missing_bytes > shutil.disk_usage(folder).free:
+        raise _disk_full_error(channel, folder, missing_bytes)
 
 
-def _full(channel: Channel, folder: Path, missing: int) -> ChannelError:
-    free = shutil.disk_usage(folder).free
+def _disk_full_error(channel: Channel, folder: Path, missing_bytes: int) -> ChannelError:
+    free_bytes = shutil.disk_usage(folder).free
     return ChannelError(
-        f"channel {channel.name}: {_mb(missing)} do not fit in {folder}, where {_mb(free)} are free; give a larger "
+        f"channel {channel.name}: {_megabytes(missing_bytes)} do not fit in {folder}, where "
+        f"{_megabytes(free_bytes)} are free; give a larger "
         "disk, or mode=pipe"
     )
 
 
-def _copied(s3: Any, source: S3Object, path: Path) -> _Mark | None:
+def _copy_object(s3: Any, source: S3Object, path: Path) -> _CopyRecord | None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + PART)
+    partial_file = path.with_name(path.name + PARTIAL_SUFFIX)
     stream = ObjectStream(s3, source)
     try:
-        with part.open("wb") as file:
-            for start in range(0, source.size, READ_BYTES):
-                file.write(stream.read(start, min(READ_BYTES, source.size - start)))
-        part.rename(path)
-        return _mark(path, source)
+        with partial_file.open("wb") as file:
+            for offset in range(0, source.size, READ_BYTES):
+                file.write(stream.read(offset, min(READ_BYTES, source.size - offset)))
+        partial_file.rename(path)
+        return _copy_record(path, source)
     finally:
         stream.close()
-        if part.exists():
-            part.unlink()
+        if partial_file.exists():
+            partial_file.unlink()
 
 
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+def _megabytes(byte_count: int) -> str:
+    return f"{byte_count / 1e6:.1f} MB"

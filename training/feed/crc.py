@@ -8,7 +8,7 @@ from collections.abc import Callable
 _POLYNOMIAL = 0x82F63B78
 
 
-def _table() -> list[int]:
+def _crc_table() -> list[int]:
     table = []
     for value in range(256):
         for _ in range(8):
@@ -17,29 +17,33 @@ def _table() -> list[int]:
     return table
 
 
-_TABLE = _table()
+_CRC_TABLE = _crc_table()
 
 
-def by_table(data: bytes) -> int:
+def crc32c_by_table(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
 
 def library_crc() -> Callable[[bytes], int] | None:
     """A library's CRC32C function. None if there is no library: a table would be slower than the network."""
-    for name, function in (("google_crc32c", "value"), ("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")):
+    for module_name, function_name in (
+        ("google_crc32c", "value"),
+        ("awscrt.checksums", "crc32c"),
+        ("crc32c", "crc32c"),
+    ):
         try:
-            module = importlib.import_module(name)
+            module = importlib.import_module(module_name)
         except ImportError:
             continue
         if getattr(module, "implementation", "c") != "python":
-            crc: Callable[[bytes], int] = getattr(module, function)
+            crc: Callable[[bytes], int] = getattr(module, function_name)
             return crc
     return None
 
 
-def masked(crc: int) -> int:
+def masked_crc(crc: int) -> int:
     """Mask a checksum as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

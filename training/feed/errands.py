@@ -15,16 +15,16 @@ from dyntrain.training.feed.pump import MOST_DEATHS
 
 @dataclass
 class _Errand:
-    channel: str
-    ask: Callable[[], Any]
+    channel: str  # name
+    request: Callable[[], Any]  # runs in the child process
     on_answer: Callable[[Any], None]
-    child: int
-    answer: bytearray = field(default_factory=bytearray)
-    deaths: int = 0
+    child_pid: int
+    answer_bytes: bytearray = field(default_factory=bytearray)
+    child_deaths: int = 0  # unsuccessful children so far
 
 
 class Errands:
-    """All requests in progress. `fail` is called with the message of a failed request. For one thread."""
+    """All S3 requests in progress. `fail` is called with the message of a failed request. Use one thread only."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
@@ -32,45 +32,50 @@ class Errands:
 
     @property
     def pipes(self) -> set[int]:
-        """The descriptors to wait for. Pass each readable one to `listen`."""
+        """The pipes from the child processes. Pass each pipe that is readable to `read_answer`."""
         return set(self._running)
 
     @property
-    def children(self) -> set[int]:
-        return {errand.child for errand in self._running.values()}
+    def child_pids(self) -> set[int]:
+        return {errand.child_pid for errand in self._running.values()}
 
-    def send(self, channel: str, ask: Callable[[], Any], on_answer: Callable[[Any], None], deaths: int = 0) -> None:
-        """Run `ask`, which may raise ChannelError, in a child; pass its result, decoded from JSON, to `on_answer`."""
+    def send(
+        self, channel: str, request: Callable[[], Any], on_answer: Callable[[Any], None], child_deaths: int = 0
+    ) -> None:
+        """Run `request`, which may raise ChannelError, in a child.
 
-        def work(write: Write) -> None:
+        Pass its result, decoded from JSON, to `on_answer`.
+        """
+
+        def write_answer(write: Write) -> None:
             try:
-                answer = ["", ask()]
+                answer = ["", request()]
             except ChannelError as error:
                 answer = [str(error), None]
             write([json.dumps(answer).encode()])
 
-        child, pipe = fork(work)
+        child_pid, pipe = fork(write_answer)
         os.set_blocking(pipe, False)
-        self._running[pipe] = _Errand(channel, ask, on_answer, child, deaths=deaths)
+        self._running[pipe] = _Errand(channel, request, on_answer, child_pid, child_deaths=child_deaths)
 
-    def listen(self, pipe: int) -> None:
+    def read_answer(self, pipe: int) -> None:
         """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
         errand = self._running[pipe]
         try:
             received = os.read(pipe, 1024 * 1024)
         except BlockingIOError:
             return
-        errand.answer += received
+        errand.answer_bytes += received
         if received:
             return
         os.close(pipe)
-        os.waitpid(errand.child, 0)
+        os.waitpid(errand.child_pid, 0)
         del self._running[pipe]
         try:
-            problem, answer = json.loads(errand.answer)
+            problem, answer = json.loads(errand.answer_bytes)
         except ValueError:  # the child was killed
-            if errand.deaths < MOST_DEATHS:
-                self.send(errand.channel, errand.ask, errand.on_answer, errand.deaths + 1)
+            if errand.child_deaths < MOST_DEATHS:
+                self.send(errand.channel, errand.request, errand.on_answer, errand.child_deaths + 1)
             else:
                 self._fail(
                     f"channel {errand.channel}: the child process for requests to S3 ended {MOST_DEATHS + 1} times"

@@ -1,7 +1,7 @@
 """A feeder: a process that fetches a stream's objects, splits them into records and sends them to its parent.
 
-A feeder sends messages: data up to a position, and at last the end, or a problem that no retry solves. After its death,
-a new feeder continues from the last position, without the later bytes that the parent has already written.
+A feeder sends messages: data up to a position, and at last the end, or a problem that no retry solves. If a feeder
+dies, a new feeder continues from the last position, without the later bytes that the parent has already written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from dyntrain.training.feed.dealing import Piece, Position, Stream
 from dyntrain.training.feed.fifos import enlarge
-from dyntrain.training.feed.frames import LINES, Check, Damaged, format_of, split
-from dyntrain.training.feed.opened import die_with, keep_only
+from dyntrain.training.feed.frames import LINES, Checksum, DamagedRecord, format_of, split
+from dyntrain.training.feed.opened import close_other_descriptors, die_with_parent
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 
-DATA, END, PROBLEM = range(3)
+DATA, END, PROBLEM = range(3)  # kinds of messages
 HEADER = struct.Struct("<BIQQI")  # kind of message, position after its data, length of its data
 MOST_AT_ONCE = 256 * 1024  # bytes of a message, unless a single record is longer
 HELD_SECONDS = 60.0  # for which a finished feeder keeps its FIFO open, unless it is killed first
@@ -34,78 +34,87 @@ Write = Callable[[Sequence["bytes | memoryview"]], object]
 class Message(NamedTuple):
     """A message of a feeder. `position` is the stream's position after `data`."""
 
-    kind: int
-    position: Position
+    kind: int  # DATA, END or PROBLEM
+    position: Position  # after the data
     data: memoryview = memoryview(b"")
 
 
 class Part(NamedTuple):
-    """Whole records of an object, or bytes of an object without records. The next record is `record`, at byte `at`."""
+    """Whole records of an object, or bytes of an object without records.
+
+    The next record is the object's record number `record`, at byte `offset`.
+    """
 
     data: memoryview
-    record: int
-    at: int
+    record: int  # number of the next record in the object
+    offset: int  # byte at which the next record begins
 
 
 def messages(
-    read: Read, stream: Stream, position: Position, skip: int, kind: str, crc: Check | None
+    read: Read, stream: Stream, position: Position, skip_bytes: int, format_name: str, crc: Checksum | None
 ) -> Iterator[Message]:
-    """The messages from `position` on, without the first `skip` bytes.
+    """The messages with the stream's data from `position` on, without the first `skip_bytes` bytes.
 
-    With `kind` "", the format is detected from the objects. Raises ChannelError.
+    With `format_name` "", the format of the records is detected from the objects. Raises ChannelError.
     """
-    for index in range(position.pieces, len(stream)):
-        piece = stream[index]
-        if index == position.pieces and (position.record or position.at):
-            piece = piece._replace(record=position.record, at=position.at)
-        kind, head = detected_format(read, piece, kind)
-        for part in parts(read, piece, head, kind, crc):
-            skipped = min(skip, len(part.data))
-            skip -= skipped
-            is_last = part.at == piece.source.size
-            position_after = Position(index + 1) if is_last else Position(index, part.record, part.at)
-            yield Message(DATA, position_after, part.data[skipped:])
+    for piece_index in range(position.pieces, len(stream)):
+        piece = stream[piece_index]
+        if piece_index == position.pieces and (position.record or position.offset):
+            piece = piece._replace(record=position.record, offset=position.offset)
+        format_name, first_bytes = detected_format(read, piece, format_name)
+        for part in parts(read, piece, first_bytes, format_name, crc):
+            skipped_bytes = min(skip_bytes, len(part.data))
+            skip_bytes -= skipped_bytes
+            ends_object = part.offset == piece.source.size
+            position_after = (
+                Position(piece_index + 1) if ends_object else Position(piece_index, part.record, part.offset)
+            )
+            yield Message(DATA, position_after, part.data[skipped_bytes:])
     yield Message(END, Position(len(stream)))
 
 
-def detected_format(read: Read, piece: Piece, kind: str) -> tuple[str, bytes]:
+def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, bytes]:
     """Return the format of the piece's records, and the bytes that were read to detect it. Raises ChannelError."""
-    if kind or not piece.size:
-        return kind, b""
-    head = _extended(read, piece.source, 0, b"", min(HEAD_BYTES, piece.source.size))
-    return format_of(head[:HEAD_BYTES], piece.source.key), b"" if piece.at else head
+    if format_name or not piece.size:
+        return format_name, b""
+    first_bytes = _read_more(read, piece.source, 0, b"", min(HEAD_BYTES, piece.source.size))
+    return format_of(first_bytes[:HEAD_BYTES], piece.source.key), b"" if piece.offset else first_bytes
 
 
-def parts(read: Read, piece: Piece, buffer: bytes, kind: str, crc: Check | None) -> Iterator[Part]:
-    """Split a piece into parts. `buffer` holds the piece's bytes that were already read. Raises ChannelError."""
-    source, record, at = piece
-    needed = 1
-    while at < source.size:
-        buffer = _extended(read, source, at, buffer, min(max(needed, MOST_AT_ONCE), source.size - at))
-        last = at + len(buffer) == source.size
+def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
+    """Split a piece of an object into parts. `buffer` contains the first bytes of the piece, already read.
+
+    Raises ChannelError.
+    """
+    source, record, offset = piece
+    needed_bytes = 1
+    while offset < source.size:
+        buffer = _read_more(read, source, offset, buffer, min(max(needed_bytes, MOST_AT_ONCE), source.size - offset))
+        ends_object = offset + len(buffer) == source.size
         try:
-            end, records, needed = split(kind, buffer, last, crc)
-        except Damaged as error:
-            sound = split(kind, buffer[: error.at], False, None).records
+            end, records, needed_bytes = split(format_name, buffer, ends_object, crc)
+        except DamagedRecord as error:
+            sound_records = split(format_name, buffer[: error.offset], False, None).records
             raise ChannelError(
-                f"{source}, record {record + sound}, at byte {at + error.at}: the record is damaged: {error}"
+                f"{source}, record {record + sound_records}, at byte {offset + error.offset}: the record is "
+                f"damaged: {error}"
             ) from error
         part_data = memoryview(buffer)[:end]
-        if last and kind == LINES and not buffer.endswith(b"\n"):
+        if ends_object and format_name == LINES and not buffer.endswith(b"\n"):
             part_data = memoryview(
                 buffer + b"\n"
             )  # otherwise the next object's first line would be joined to this line
-        at, record, buffer = at + end, record + records, buffer[end:]
-        yield Part(part_data, record, at)
+        offset, record, buffer = offset + end, record + records, buffer[end:]
+        yield Part(part_data, record, offset)
 
 
-def _extended(read: Read, source: S3Object, at: int, buffer: bytes, needed: int) -> bytes:
-    """Extend the buffer with the bytes that follow, to at least `needed` bytes."""
-    parts, size = [buffer], len(buffer)
-    while size < needed:
-        parts.append(read(source, at + size))
-        size += len(parts[-1])
-    return b"".join(parts)
+def _read_more(read: Read, source: S3Object, offset: int, buffer: bytes, needed_bytes: int) -> bytes:
+    """Read on until `buffer`, whose bytes begin at `offset` of the object, has at least `needed_bytes` bytes."""
+    buffers, buffered_bytes = [buffer], len(buffer)
+    while buffered_bytes < needed_bytes:
+        buffers.append(read(source, offset + buffered_bytes))
+        buffered_bytes += len(buffers[-1])
+    return b"".join(buffers)
 
 
 def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
@@ -120,14 +129,14 @@ def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
         write([HEADER.pack(PROBLEM, *position, len(sentence)), sentence])
 
 
-def objects_by(s3: Any) -> Read:
-    """Return a function that reads from S3, and keeps only the last object open."""
+def object_reader(s3: Any) -> Read:
+    """Return a function that reads objects from S3, and keeps only the last read object open."""
     streams: dict[S3Object, ObjectStream] = {}
 
     def read(source: S3Object, start: int) -> bytes:
         if source not in streams:
-            for finished in streams.values():
-                finished.close()
+            for old_stream in streams.values():
+                old_stream.close()
             streams.clear()
             streams[source] = ObjectStream(s3, source)
         return streams[source].read_some(start)
@@ -142,43 +151,43 @@ def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple
     keeps `fifo` open for up to `HELD_SECONDS` after its work. Without a group, the child is killed when its parent
     ends.
     """
-    parent = os.getpid()
+    parent_pid = os.getpid()
     read_end, write_end = os.pipe()
-    child = os.fork()
-    if child:
+    child_pid = os.fork()
+    if child_pid:
         os.close(write_end)
-        return child, read_end
-    code = 1
+        return child_pid, read_end
+    exit_code = 1
     try:
         if group:
             with contextlib.suppress(OSError):
                 os.setpgid(0, group)
         else:
-            die_with(parent)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        keep_only(write_end, fifo)
+            die_with_parent(parent_pid)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, signal.SIG_DFL)
+        close_other_descriptors(write_end, fifo)
         enlarge(write_end)
 
-        def write(contents: Sequence[bytes | memoryview]) -> None:
-            unwritten = [memoryview(content) for content in contents]
-            while unwritten:
-                written = os.writev(write_end, unwritten)
-                while unwritten and written >= len(unwritten[0]):
-                    written -= len(unwritten.pop(0))
-                if unwritten:
-                    unwritten[0] = unwritten[0][written:]
+        def write(buffers: Sequence[bytes | memoryview]) -> None:
+            unwritten_views = [memoryview(buffer) for buffer in buffers]
+            while unwritten_views:
+                written_bytes = os.writev(write_end, unwritten_views)
+                while unwritten_views and written_bytes >= len(unwritten_views[0]):
+                    written_bytes -= len(unwritten_views.pop(0))
+                if unwritten_views:
+                    unwritten_views[0] = unwritten_views[0][written_bytes:]
 
         work(write)
-        code = 0
+        exit_code = 0
         if group:
             time.sleep(HELD_SECONDS)
     except BrokenPipeError:
-        code = 0  # the parent closed the pipe, or has ended
+        exit_code = 0  # the parent closed the pipe, or has ended
         if group:
             time.sleep(HELD_SECONDS)
     except BaseException:
         traceback.print_exc()
         raise
     finally:
-        os._exit(code)  # in any case, the parent's clean-up code must not run in the child
+        os._exit(exit_code)  # in any case, the parent's clean-up code must not run in the child

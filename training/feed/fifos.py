@@ -1,4 +1,4 @@
-"""A FIFO at its path: it is offered, opened by its first reader, and then replaced by a guard that refuses others."""
+"""A FIFO at its path: its first reader opens it, and a new FIFO (guard) at the path then refuses further readers."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many byte
 
 
 class Fifo:
-    """A FIFO and its path. Opening the path never blocks, as this process holds both ends until a reader comes."""
+    """A FIFO and its path. Opening the path never blocks, as this process holds both ends of the FIFO open."""
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
-        self.end, self.watch = _create(path, opened)
+        self.descriptor, self.watch = _create_fifo(path, opened)
 
-    def take(self) -> int:
-        """Replace the FIFO, which was opened, by a guard at its path; return the end to write into."""
-        guard, watch = _create(self.path, self._opened)
-        self._opened.done(self.watch)
-        self._opened.forget(self.watch)
-        write = os.open(f"/proc/self/fd/{self.end}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        enlarge(write)
-        os.close(self.end)
-        self.end, self.watch = guard, watch
-        return write
+    def replace_by_guard(self) -> int:
+        """Replace the FIFO, which was opened, by a guard at its path. Returns the opened FIFO's write end."""
+        guard_end, watch = _create_fifo(self.path, self._opened)
+        self._opened.mark_handled(self.watch)
+        self._opened.stop_watching(self.watch)
+        write_end = os.open(f"/proc/self/fd/{self.descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        enlarge(write_end)
+        os.close(self.descriptor)
+        self.descriptor, self.watch = guard_end, watch
+        return write_end
 
     def refuse_readers(self, sentence: str) -> None:
-        """Let the processes that opened the guard read `sentence`, which is no record; then create a new guard."""
-        self._opened.done(self.watch)
+        """Let the processes that opened the guard read `sentence`, which is no record. Then create a new guard."""
+        self._opened.mark_handled(self.watch)
         with contextlib.suppress(BlockingIOError):
-            os.write(self.end, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
-        self._opened.forget(self.watch)
-        os.close(self.end)
-        self.end, self.watch = _create(self.path, self._opened)
+            os.write(self.descriptor, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
+        self._opened.stop_watching(self.watch)
+        os.close(self.descriptor)
+        self.descriptor, self.watch = _create_fifo(self.path, self._opened)
 
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
-        self._opened.forget(self.watch)
-        os.close(self.end)
+        self._opened.stop_watching(self.watch)
+        os.close(self.descriptor)
 
 
 def enlarge(pipe: int) -> None:
     """Enlarge a pipe's buffer as far as the system permits."""
-    for size in (PIPE_BYTES, PIPE_BYTES // 4):
+    for pipe_bytes in (PIPE_BYTES, PIPE_BYTES // 4):
         try:
-            fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
+            fcntl.fcntl(pipe, _F_SETPIPE_SZ, pipe_bytes)
             return
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EBUSY):
                 raise
 
 
-def _create(path: Path, opened: Opened) -> tuple[int, int]:
+def _create_fifo(path: Path, opened: Opened) -> tuple[int, int]:
     """Create a FIFO and rename it into place: opening the path gives either the old FIFO or the new one.
 
     Returns the new FIFO's descriptor and watch.
@@ -71,13 +71,13 @@ def _create(path: Path, opened: Opened) -> tuple[int, int]:
     with contextlib.suppress(FileNotFoundError):
         new_path.unlink()
     os.mkfifo(new_path, 0o600)
-    end = os.open(new_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    watch = opened.watch(end)
+    descriptor = os.open(new_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    watch = opened.watch(descriptor)
     new_path.rename(path)
-    return end, watch
+    return descriptor, watch
 
 
-def clear(root: Path) -> None:
+def delete_old_fifos(root: Path) -> None:
     """Delete the FIFOs and resume files of an earlier run."""
     for path in root.iterdir():
         if stat.S_ISFIFO(path.lstat().st_mode) or path.name.endswith((RESUME, RESUMED)):

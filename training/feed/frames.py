@@ -10,86 +10,86 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dyntrain.training.feed.crc import by_table, masked
+from dyntrain.training.feed.crc import crc32c_by_table, masked_crc
 from dyntrain.training.feed.places import ChannelError
 
 RECORDIO, TFRECORD, LINES, WHOLE_OBJECTS = FORMATS = ("recordio", "tfrecord", "lines", "none")
-BY_NAME = {
+FORMAT_BY_SUFFIX = {
     ".rec": RECORDIO,
     ".tfrecord": TFRECORD,
     ".tfrecords": TFRECORD,
     **dict.fromkeys((".csv", ".json", ".jsonl", ".libsvm", ".tsv", ".txt"), LINES),
 }
-MAGIC = 0xCED7230A
-HEADER = struct.Struct("<II")
-WHOLE, FIRST, MIDDLE, LAST = range(4)
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
+MAGIC = 0xCED7230A  # at the start of each frame of RecordIO
+HEADER = struct.Struct("<II")  # of a RecordIO frame: MAGIC, then kind and length
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # kinds of RecordIO frames: a whole record, or a part of a record
+_LENGTH = struct.Struct("<Q")  # of a TFRecord's length field
+_CRC = struct.Struct("<I")  # of a TFRecord's checksum field
 _TF_HEADER, _TF_FRAME = 12, 16  # bytes
 NO_BOUND = 1 << 62  # records
-Check = Callable[[bytes], int]
+Checksum = Callable[[bytes], int]
 
 
-class Damaged(ValueError):
-    """A damaged record; `at` is its first byte in the buffer."""
+class DamagedRecord(ValueError):
+    """A damaged record, which begins at byte `offset` of the buffer."""
 
-    def __init__(self, at: int, why: str) -> None:
-        super().__init__(why)
-        self.at = at
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
 
 
 class Split(NamedTuple):
-    """A buffer has `records` whole records, up to byte `end`. The next record needs at least `wanted` bytes."""
+    """A buffer contains `records` whole records, up to byte `end`. The next record needs at least `wanted` bytes."""
 
-    end: int
-    records: int
-    wanted: int = 0
+    end: int  # byte after the last whole record
+    records: int  # number of whole records
+    wanted: int = 0  # bytes that the next record needs at least
 
 
-def format_of(head: bytes, name: str) -> str:
-    """Detect an object's format from its first twelve bytes, else from its name."""
-    if len(head) >= HEADER.size and HEADER.unpack_from(head)[0] == MAGIC:
+def format_of(first_bytes: bytes, name: str) -> str:
+    """Detect the format of an object's records by its first twelve bytes, or otherwise by its name."""
+    if len(first_bytes) >= HEADER.size and HEADER.unpack_from(first_bytes)[0] == MAGIC:
         return RECORDIO
-    if len(head) >= _TF_HEADER and _sound(head, 0, 8):
+    if len(first_bytes) >= _TF_HEADER and _checksum_matches(first_bytes, 0, 8):
         return TFRECORD
-    for ending, kind in BY_NAME.items():
-        if name.lower().endswith(ending):
-            return kind
+    for suffix, format_name in FORMAT_BY_SUFFIX.items():
+        if name.lower().endswith(suffix):
+            return format_name
     return WHOLE_OBJECTS
 
 
-def checked_format(name: str) -> str:
+def checked_format(format_name: str) -> str:
     """Return the format's name in lower case. Raises ChannelError for an unknown format."""
-    if name.lower() not in FORMATS:
-        raise ChannelError(f"{name!r} is no format of records: {', '.join(FORMATS)}")
-    return name.lower()
+    if format_name.lower() not in FORMATS:
+        raise ChannelError(f"{format_name!r} is no format of records: {', '.join(FORMATS)}")
+    return format_name.lower()
 
 
-def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
-    """Find the whole records at the start of the buffer. `last` says that the object ends with the buffer.
+def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | None) -> Split:
+    """Find the whole records at the start of the buffer. `ends_object`: whether the object ends with the buffer.
 
     With `crc` None, the contents of TFRecords are not checked. Raises Damaged.
     """
-    if kind == TFRECORD:
-        records = _tf_records(buffer, crc)
-    elif kind == RECORDIO:
-        records = _record_io(buffer)
-    elif kind == LINES:
-        end = len(buffer) if last else buffer.rfind(b"\n") + 1
-        unended = last and bool(buffer) and not buffer.endswith(b"\n")
-        return Split(end, buffer.count(b"\n", 0, end) + unended, len(buffer) - end + 1)
+    if format_name == TFRECORD:
+        found_records = _tf_records(buffer, crc)
+    elif format_name == RECORDIO:
+        found_records = _record_io(buffer)
+    elif format_name == LINES:
+        end = len(buffer) if ends_object else buffer.rfind(b"\n") + 1
+        has_unended_line = ends_object and bool(buffer) and not buffer.endswith(b"\n")
+        return Split(end, buffer.count(b"\n", 0, end) + has_unended_line, len(buffer) - end + 1)
     else:
-        return Split(len(buffer), int(last))
-    if last and records.end < len(buffer):
-        raise Damaged(records.end, "the object ends within the record")
-    return records
+        return Split(len(buffer), int(ends_object))
+    if ends_object and found_records.end < len(buffer):
+        raise DamagedRecord(found_records.end, "the object ends within the record")
+    return found_records
 
 
-def end_of(kind: str, buffer: bytes, records: int) -> int:
+def end_of(format_name: str, buffer: bytes, records: int) -> int:
     """The offset after the buffer's first `records` records, which must be complete."""
-    if kind == TFRECORD:
+    if format_name == TFRECORD:
         return _tf_records(buffer, None, records).end
-    if kind == RECORDIO:
+    if format_name == RECORDIO:
         return _record_io(buffer, records).end
     end = 0
     for _ in range(records):
@@ -97,40 +97,40 @@ def end_of(kind: str, buffer: bytes, records: int) -> int:
     return end
 
 
-def _sound(buffer: bytes, start: int, length: int, crc: Check = by_table) -> bool:
-    expected: int = _CRC.unpack_from(buffer, start + length)[0]
-    return masked(crc(buffer[start : start + length])) == expected
+def _checksum_matches(buffer: bytes, start: int, length: int, crc: Checksum = crc32c_by_table) -> bool:
+    expected_crc: int = _CRC.unpack_from(buffer, start + length)[0]
+    return masked_crc(crc(buffer[start : start + length])) == expected_crc
 
 
-def _tf_records(buffer: bytes, crc: Check | None, limit: int = NO_BOUND) -> Split:
-    at = count = 0
+def _tf_records(buffer: bytes, crc: Checksum | None, limit: int = NO_BOUND) -> Split:
+    offset = record_count = 0
     size = len(buffer)
-    while size - at >= _TF_HEADER and count < limit:
-        if not _sound(buffer, at, 8, crc or by_table):
-            raise Damaged(at, "the checksum of the record's length is wrong")
-        length = _LENGTH.unpack_from(buffer, at)[0]
-        if size - at < length + _TF_FRAME:
-            return Split(at, count, length + _TF_FRAME)
-        if crc is not None and not _sound(buffer, at + _TF_HEADER, length, crc):
-            raise Damaged(at, "the checksum of the record is wrong")
-        at += length + _TF_FRAME
-        count += 1
-    return Split(at, count, _TF_FRAME)
+    while size - offset >= _TF_HEADER and record_count < limit:
+        if not _checksum_matches(buffer, offset, 8, crc or crc32c_by_table):
+            raise DamagedRecord(offset, "the checksum of the record's length is wrong")
+        length = _LENGTH.unpack_from(buffer, offset)[0]
+        if size - offset < length + _TF_FRAME:
+            return Split(offset, record_count, length + _TF_FRAME)
+        if crc is not None and not _checksum_matches(buffer, offset + _TF_HEADER, length, crc):
+            raise DamagedRecord(offset, "the checksum of the record is wrong")
+        offset += length + _TF_FRAME
+        record_count += 1
+    return Split(offset, record_count, _TF_FRAME)
 
 
 def _record_io(buffer: bytes, limit: int = NO_BOUND) -> Split:
-    end = at = count = 0
+    end = offset = record_count = 0
     in_record = False
-    while len(buffer) - at >= HEADER.size and count < limit:
-        magic, word = HEADER.unpack_from(buffer, at)
-        kind, length = word >> 29, word & (1 << 29) - 1
-        if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != in_record:
-            raise Damaged(end, "no record begins here")
-        following = at + HEADER.size + (length + 3) // 4 * 4
-        if following > len(buffer):
-            return Split(end, count, following - end)
-        at, in_record = following, kind in (FIRST, MIDDLE)
+    while len(buffer) - offset >= HEADER.size and record_count < limit:
+        magic, length_word = HEADER.unpack_from(buffer, offset)
+        part_kind, length = length_word >> 29, length_word & (1 << 29) - 1
+        if magic != MAGIC or part_kind > LAST or (part_kind in (MIDDLE, LAST)) != in_record:
+            raise DamagedRecord(end, "no record begins here")
+        next_offset = offset + HEADER.size + (length + 3) // 4 * 4
+        if next_offset > len(buffer):
+            return Split(end, record_count, next_offset - end)
+        offset, in_record = next_offset, part_kind in (FIRST, MIDDLE)
         if not in_record:
-            end = at
-            count += 1
-    return Split(end, count, at - end + HEADER.size)
+            end = offset
+            record_count += 1
+    return Split(end, record_count, offset - end + HEADER.size)

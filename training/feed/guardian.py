@@ -1,8 +1,8 @@
-"""Ends a program when the feed that it reads from is killed.
+"""Ends a program when the feed, the process that fills the program's FIFOs, is killed.
 
-When the feed dies, the kernel kills only the program's first process. That process's own children would take the end
-of each FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
-program's whole process group.
+When the feed dies, the kernel kills only the program's first process. The children of that process would take the end
+of each FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the program's whole
+process group.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import contextlib
 import os
 import signal
 
-from dyntrain.training.feed.opened import keep_only
+from dyntrain.training.feed.opened import close_other_descriptors
 
 
 class Guardian:
-    """A child of this process. `group` is the process group of the child and the feeders, which die together."""
+    """A child process that kills a program when this process dies. `group` is its process group, which feeders join."""
 
     def __init__(self, program: int) -> None:
         """Fork the guardian of the process group `program`."""
-        watched, self._held = os.pipe()
+        watched_pipe, self._held_end = os.pipe()
         self.group = os.fork()
         if self.group:
-            os.close(watched)
+            os.close(watched_pipe)
             with contextlib.suppress(OSError):
                 os.setpgid(self.group, self.group)  # parent and child both set it, as either may run first
             return
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            keep_only(watched)
-            if not os.read(watched, 1):
+            for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(signal_number, signal.SIG_IGN)
+            close_other_descriptors(watched_pipe)
+            if not os.read(watched_pipe, 1):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(program, signal.SIGKILL)
                 os.killpg(0, signal.SIGKILL)
@@ -41,6 +41,6 @@ class Guardian:
 
     def dismiss(self) -> None:
         """End the guardian, because the program has ended."""
-        os.write(self._held, b".")
-        os.close(self._held)
+        os.write(self._held_end, b".")
+        os.close(self._held_end)
         os.waitpid(self.group, 0)

@@ -15,14 +15,14 @@ from typing import Any
 
 from dyntrain.training.feed import opened as opened_files
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of
-from dyntrain.training.feed.configuration import configure
+from dyntrain.training.feed.configuration import write_channel_configuration
 from dyntrain.training.feed.contents import Contents
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import Errands
-from dyntrain.training.feed.feeder import Write, fork, messages, objects_by, write_all
-from dyntrain.training.feed.fifos import RESUME, RESUMED, Fifo, clear
-from dyntrain.training.feed.offered import Offered, unopened
+from dyntrain.training.feed.feeder import Write, fork, messages, object_reader, write_all
+from dyntrain.training.feed.fifos import RESUME, RESUMED, Fifo, delete_old_fifos
+from dyntrain.training.feed.offered import Offered, unopened_warnings
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
 from dyntrain.training.feed.resuming import Resume, resume_of
@@ -34,8 +34,8 @@ Say = Callable[[str], None]
 class Keeper:
     """All FIFOs of a program.
 
-    `ranks` is the number of ranks that the job begins with, `local` are the ranks of this machine. `problem` is the
-    message of an error for which the program must end. Use one thread only, because children are forked.
+    `ranks` is the number of ranks that the job begins with. `ranks_here` are the ranks on this machine. `problem` is
+    the message of an error for which the program must end. Use one thread only, because children are forked.
     """
 
     def __init__(
@@ -43,82 +43,82 @@ class Keeper:
         root: Path,
         channels: Sequence[Channel],
         ranks: int,
-        local: range,
+        ranks_here: range,
         say: Say,
         connect: Callable[[], Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.root, self._channels, self._local, self._say, self._clock = root, channels, local, say, clock
+        self.root, self._channels, self._ranks_here, self._say, self._clock = root, channels, ranks_here, say, clock
         self._looks_at = clock()
         self.problem = ""
         self.group = 0  # the feeders' process group, once there is a guardian
         self._s3 = connect()
         self._crc = library_crc()
         self._opened = opened_files.Opened()
-        self._errands = Errands(self._fail)
+        self._errands = Errands(self._set_problem)
         self._contents = Contents(self._s3, self._errands, say)
         self._pumps: list[Pump] = []
         self._abandoned: list[Pump] = []  # of resumed epochs: the readers of the old FIFOs get no end of data
         root.mkdir(parents=True, exist_ok=True)
-        clear(root)
+        delete_old_fifos(root)
         self.offered: list[Offered] = []
         for channel in channels:
             if channel.mode != PIPE:
                 continue
             self.offered.append(Offered(channel.name, channel, None, None))
-            if channel.dealt:
-                self.offered += [Offered(channel.of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
-            self._contents.ask_for(channel, partial(self._listed, channel))
+            if channel.is_divided:
+                self.offered += [Offered(channel.name_of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
+            self._contents.ask_for(channel, partial(self._on_listed, channel))
         for entry in self.offered:
-            entry.fifo = self._offer(entry, 0)
+            entry.fifo = self._offer_fifo(entry, 0)
 
-    def turn(self, seconds: float) -> None:
-        """Wait for events, `seconds` at most, and handle them."""
+    def turn(self, at_most_seconds: float) -> None:
+        """Wait up to `at_most_seconds` for events, and handle the events."""
         poller = select.poll()
         for fd in (self._opened.fileno(), *self._errands.pipes):
             poller.register(fd, select.POLLIN)
         pumps_by_fd: dict[int, Pump] = {}
         for pump in (pump for pump in self._pumps if pump.state == GOING):
-            fd, for_writing = pump.waits
+            fd, for_writing = pump.awaited_descriptor
             poller.register(fd, select.POLLOUT if for_writing else select.POLLIN)
             if not for_writing:
-                poller.register(pump.gone, 0)  # errors only
-                pumps_by_fd[pump.gone] = pump
+                poller.register(pump.fifo_descriptor, 0)  # errors only
+                pumps_by_fd[pump.fifo_descriptor] = pump
         for pump in self._abandoned:
-            poller.register(pump.gone, 0)
-        ready = {fd for fd, _ in poller.poll(int(seconds * 1000))}
+            poller.register(pump.fifo_descriptor, 0)
+        ready_descriptors = {fd for fd, _ in poller.poll(int(at_most_seconds * 1000))}
         try:
-            for pipe in ready & self._errands.pipes:
-                self._errands.listen(pipe)
-            for fd in ready & set(pumps_by_fd):
+            for pipe in ready_descriptors & self._errands.pipes:
+                self._errands.read_answer(pipe)
+            for fd in ready_descriptors & set(pumps_by_fd):
                 pumps_by_fd[fd].hang_up()
             for pump in self._pumps:
-                if pump.waits[0] in ready:
+                if pump.awaited_descriptor[0] in ready_descriptors:
                     pump.turn()
-            self._settle(ready)
-            for watch in self._opened.look():
-                self._was_opened(watch)
+            self._close_finished_pumps(ready_descriptors)
+            for watch in self._opened.opened_watches():
+                self._handle_watch(watch)
             if self._clock() >= self._looks_at:
                 self._looks_at = self._clock() + LOOK_SECONDS
                 for path in self.root.glob(f"*{RESUME}"):
-                    self._resume(path)
+                    self._handle_resume_request(path)
         except ChannelError as error:
-            self._fail(str(error))
-        for sentence in unopened(self.offered, self._local, self._clock()):
+            self._set_problem(str(error))
+        for sentence in unopened_warnings(self.offered, self._ranks_here, self._clock()):
             self._say(sentence)
 
     @property
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether a FIFO is being read."""
         return any(pump.state == GOING for pump in self._pumps)
 
     @property
-    def lists(self) -> bool:
+    def is_listing(self) -> bool:
         """Whether the objects of any channel are not listed yet."""
         return not all(self._contents.is_listed(entry.channel) for entry in self.offered)
 
     def close(self) -> None:
-        """Close all FIFOs, after the job or after a problem, when no reader is left."""
+        """Close all FIFOs, once no program reads them any more."""
         for pump in (*self._pumps, *self._abandoned):
             pump.close()
         for entry in self.offered:
@@ -126,16 +126,16 @@ class Keeper:
                 if fifo is not None:
                     fifo.withdraw()
             if entry.waits_for_list:
-                os.close(entry.write)
+                os.close(entry.write_end)
         self._opened.close()
 
-    def _fail(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    def _offer(self, entry: Offered, epoch: int) -> Fifo:
+    def _offer_fifo(self, entry: Offered, epoch: int) -> Fifo:
         return Fifo(self.root / f"{entry.name}_{epoch}", self._opened)
 
-    def _listed(self, channel: Channel) -> None:
+    def _on_listed(self, channel: Channel) -> None:
         for entry in self.offered:
             if entry.waits_for_list and entry.channel is channel:
                 entry.waits_for_list = False
@@ -149,8 +149,8 @@ class Keeper:
 
     # ---- ranks that resume an epoch
 
-    def _resume(self, path: Path) -> None:
-        """Handle a resume request, or leave it for the next check. Raises ChannelError."""
+    def _handle_resume_request(self, path: Path) -> None:
+        """Handle a resume request, or leave the request for the next check. Raises ChannelError."""
         name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
             return  # still being written
@@ -161,35 +161,39 @@ class Keeper:
         streams = self._contents.remaining_streams(entry.channel, resume, shared=entry.rank is not None)
         if streams is None:
             return
-        self._begin(entry, resume.epoch, streams[entry.rank or 0])
-        answer = self.root / f"{name}{RESUMED}"
-        temporary = answer.with_name(f".{answer.name}")
-        temporary.write_text(self._contents.answer(entry.channel, resume).text())
-        temporary.rename(answer)
+        self._offer_resumed_epoch(entry, resume.epoch, streams[entry.rank or 0])
+        answer_file = self.root / f"{name}{RESUMED}"
+        temporary_file = answer_file.with_name(f".{answer_file.name}")
+        temporary_file.write_text(self._contents.resume_answer(entry.channel, resume).json_text())
+        temporary_file.rename(answer_file)
         path.unlink()
 
     def _entry_of_rank(self, name: str, resume: Resume) -> Offered:
-        """Find the FIFO of this name, or add it for a new rank. Raises ChannelError."""
+        """Find the FIFO entry of this name, or add an entry for a new rank. Raises ChannelError."""
         entry = next((entry for entry in self.offered if entry.name == name), None)
         if entry is None:
-            base, rank = rank_of(name) or ("", 0)
+            channel_name, rank = rank_of(name) or ("", 0)
             channel_entry = next(
-                (entry for entry in self.offered if entry.channel.name == base and entry.channel.dealt), None
+                (entry for entry in self.offered if entry.channel.name == channel_name and entry.channel.is_divided),
+                None,
             )
             if channel_entry is None:
                 raise ChannelError(f"{name}{RESUME}: there is no channel {name}")
             entry = Offered(name, channel_entry.channel, rank, resume.ranks)
             self.offered.append(entry)
-            configure(self.root, self._channels, resume.ranks)
+            write_channel_configuration(self.root, self._channels, resume.ranks)
         is_undivided = entry.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
         if is_undivided or (entry.rank or 0) >= resume.ranks:
-            raise ChannelError(f"{name}{RESUME}: with {resume.ranks} ranks, no rank reads {name}")
+            raise ChannelError(f"{name}{RESUME}: a job of {resume.ranks} ranks has no rank that reads {name}")
         if entry.rank is not None:
             entry.ranks = resume.ranks
         return entry
 
-    def _begin(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
-        """Offer the FIFO of a resumed epoch. A process that still reads the old FIFO no longer counts as its reader."""
+    def _offer_resumed_epoch(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
+        """Offer the FIFO of a resumed epoch.
+
+        A process that still reads the old FIFO no longer counts as the epoch's reader.
+        """
         if entry.pump is not None and entry.pump in self._pumps:
             entry.pump.hang_up()
             self._pumps.remove(entry.pump)
@@ -199,11 +203,11 @@ class Keeper:
                 fifo.withdraw()
         entry.pump = entry.guard = None
         entry.epoch, entry.resumed_streams = epoch, {epoch: stream}
-        entry.fifo = self._offer(entry, epoch)
+        entry.fifo = self._offer_fifo(entry, epoch)
 
     # ---- opened FIFOs
 
-    def _was_opened(self, watch: int) -> None:
+    def _handle_watch(self, watch: int) -> None:
         for entry in self.offered:
             if entry.fifo is not None and entry.fifo.watch == watch:
                 self._handle_open(entry, entry.fifo)
@@ -211,16 +215,16 @@ class Keeper:
             if entry.guard is not None and entry.guard.watch == watch:
                 self._refuse_second_reader(entry, entry.guard)
                 return
-        self._opened.done(watch)  # of a withdrawn FIFO
+        self._opened.mark_handled(watch)  # of a withdrawn FIFO
 
     def _handle_open(self, entry: Offered, opened_fifo: Fifo) -> None:
-        entry.write = opened_fifo.take()
+        entry.write_end = opened_fifo.replace_by_guard()
         if entry.guard is not None:
             entry.guard.withdraw()
         entry.guard = opened_fifo
         entry.opened_at = self._clock() if entry.opened_at is None else entry.opened_at
         entry.epoch += 1
-        entry.fifo = self._offer(entry, entry.epoch)
+        entry.fifo = self._offer_fifo(entry, entry.epoch)
         if self._contents.is_listed(entry.channel):
             self._pump(entry)
         else:
@@ -232,45 +236,54 @@ class Keeper:
         Raises ChannelError if several processes opened the FIFO at once, as none can be refused any more.
         """
         epoch = entry.epoch - 1
-        name = f"{entry.name}_{epoch}"
-        pids = opened_files.readers(entry.write, self._own_pids())
-        entry.reader = opened_files.described(pids[0]) if pids else "a process"
-        if len(pids) > 1:
-            two_readers = " and ".join(opened_files.described(pid) for pid in pids[:2])
+        fifo_name = f"{entry.name}_{epoch}"
+        reader_pids = opened_files.pids_with_open_file(entry.write_end, self._own_pids())
+        entry.reader = opened_files.describe_process(reader_pids[0]) if reader_pids else "a process"
+        if len(reader_pids) > 1:
+            two_readers = " and ".join(opened_files.describe_process(pid) for pid in reader_pids[:2])
             raise ChannelError(
-                f"{name} was opened by two processes at once, {two_readers}: give each rank its own channel"
+                f"{fifo_name} was opened by two processes at once, {two_readers}: give each rank its own channel"
             )
         stream = self.stream(entry, epoch)
-        entry.pump = Pump(name, stream, entry.write, partial(self._feed, entry.channel, stream, entry.write))
+        entry.pump = Pump(
+            fifo_name, stream, entry.write_end, partial(self._start_feeder, entry.channel, stream, entry.write_end)
+        )
         self._pumps.append(entry.pump)
 
     def _own_pids(self) -> set[int]:
-        """The pids of children, which also have FIFOs open for a while."""
-        return {self.group, *self._errands.children, *(pump.child for pump in self._pumps)}
+        """The pids of child processes, which also keep FIFOs open for a while."""
+        return {self.group, *self._errands.child_pids, *(pump.child_pid for pump in self._pumps)}
 
-    def _feed(self, channel: Channel, stream: list[Piece], fifo: int, position: Position, skip: int) -> tuple[int, int]:
-        def work(write: Write) -> None:
-            sequence = messages(objects_by(self._s3), stream, position, skip, channel.format, self._crc)
+    def _start_feeder(
+        self, channel: Channel, stream: list[Piece], fifo_end: int, position: Position, skip: int
+    ) -> tuple[int, int]:
+        def write_messages(write: Write) -> None:
+            sequence = messages(object_reader(self._s3), stream, position, skip, channel.format, self._crc)
             write_all(write, sequence, channel.name)
 
-        return fork(work, fifo, self.group)
+        return fork(write_messages, fifo_end, self.group)
 
     def _refuse_second_reader(self, entry: Offered, guard: Fifo) -> None:
-        names = [opened_files.described(pid) for pid in opened_files.readers(guard.end, self._own_pids())]
-        state = "has read it"
+        process_names = [
+            opened_files.describe_process(pid)
+            for pid in opened_files.pids_with_open_file(guard.descriptor, self._own_pids())
+        ]
+        reader_state = "has read it"
         if entry.pump is not None and entry.pump.state == GOING:
-            state = "reads it"
+            reader_state = "reads it"
             entry.reader = next(
-                map(opened_files.described, opened_files.readers(entry.write, self._own_pids())), entry.reader
+                map(opened_files.describe_process, opened_files.pids_with_open_file(entry.write_end, self._own_pids())),
+                entry.reader,
             )
-        sentence = f"{guard.path.name} is refused to {names[0] if names else 'a process'}: {entry.reader} {state}; " + (
-            "a FIFO has one reader, each rank its own channel"
+        sentence = (
+            f"{guard.path.name} is refused to {process_names[0] if process_names else 'a process'}: {entry.reader} "
+            f"{reader_state}; " + ("a FIFO has one reader, each rank its own channel")
         )
         self._say(sentence)
         guard.refuse_readers(sentence)
 
-    def _settle(self, ready: set[int]) -> None:
-        for pump in [pump for pump in self._abandoned if pump.gone in ready]:
+    def _close_finished_pumps(self, ready_descriptors: set[int]) -> None:
+        for pump in [pump for pump in self._abandoned if pump.fifo_descriptor in ready_descriptors]:
             pump.close()
             self._abandoned.remove(pump)
         for pump in list(self._pumps):
@@ -278,7 +291,7 @@ class Keeper:
                 continue
             reader = next((entry.reader for entry in self.offered if entry.pump is pump), "its reader")
             if pump.state == FAILED:
-                self._fail(pump.problem)
+                self._set_problem(pump.problem)
                 continue  # the FIFO is not closed, so its reader blocks until the program is ended
             if pump.state == LEFT:
                 self._say(f"{pump.name}: {reader} closed it before its end; the rest of the epoch is not read")

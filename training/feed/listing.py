@@ -1,4 +1,4 @@
-"""Lists the objects below a prefix, or in a manifest."""
+"""Lists the S3 objects below a prefix, or in a manifest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, manifest_of, parsed
-from dyntrain.training.feed.stream import LONGEST_PAUSE, PATIENCE
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, bucket_and_prefix, manifest_of
+from dyntrain.training.feed.stream import LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS
 
 PARALLEL_REQUESTS = 16  # parallel requests to S3: a channel may need thousands, each a round trip
 Question = TypeVar("Question")
@@ -18,15 +18,15 @@ Answer = TypeVar("Answer")
 
 
 @contextmanager
-def reading(address: object) -> Iterator[None]:
+def translated_s3_errors(address: object) -> Iterator[None]:
     """Raise ChannelError, which names `address`, for errors of S3 that no retry solves."""
     try:
         yield
     except ClientError as error:
         if error.response["Error"]["Code"] == "NoSuchBucket":
-            raise ChannelError(f"{address}: there is no such bucket") from error
+            raise ChannelError(f"{address}: this bucket does not exist") from error
         if error.response["Error"]["Code"] == "NoSuchKey":
-            raise ChannelError(f"{address}: this object does not exist") from error
+            raise ChannelError(f"{address}: this S3 object does not exist") from error
         if error.response["Error"]["Code"] in ("AccessDenied", "403"):
             raise ChannelError(f"{address}: this machine's credentials do not allow reading it") from error
         if error.response["Error"]["Code"] == "PermanentRedirect":
@@ -35,40 +35,47 @@ def reading(address: object) -> Iterator[None]:
 
 
 def in_parallel(ask: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
-    """Call `ask` with each of `questions` in parallel; return the answers in order. Raises the first error in order."""
+    """Call `ask` with each of `questions` in parallel.
+
+    Returns the answers in order; raises the first error in order.
+    """
     with ThreadPoolExecutor(PARALLEL_REQUESTS, "channel") as pool:
         return list(pool.map(ask, questions))
 
 
-def listed(s3: Any, source: str) -> list[S3Object]:
-    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order; each object once.
+def list_objects(s3: Any, source: str) -> list[S3Object]:
+    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order.
+
+    Lists each object once.
 
     Raises ChannelError, and botocore's errors.
     """
-    bucket, key = parsed(source)
+    bucket, key = bucket_and_prefix(source)
     if source.endswith(MANIFEST):
-        objects = _of_manifest(s3, bucket, key)
+        objects = _objects_in_manifest(s3, bucket, key)
     else:
-        objects = sorted(_matching(_of_prefix(s3, bucket, key), key), key=lambda item: item.key)
+        objects = sorted(_objects_of_prefix(_objects_below_prefix(s3, bucket, key), key), key=lambda item: item.key)
     return list(dict.fromkeys(objects))
 
 
-def patiently_listed(s3: Any, source: str) -> list[S3Object]:
-    """List as `listed`, with retries while S3 is unavailable. Raises ChannelError."""
-    deadline, pause = time.monotonic() + PATIENCE, 0.1
+def list_objects_patiently(s3: Any, source: str) -> list[S3Object]:
+    """List as `list_objects`, with retries while S3 is unavailable. Raises ChannelError."""
+    deadline, pause_seconds = time.monotonic() + PATIENCE_SECONDS, 0.1
     while True:
         try:
-            return listed(s3, source)
+            return list_objects(s3, source)
         except (BotoCoreError, ClientError) as error:
-            status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 503
-            if status < 500 or time.monotonic() > deadline:
+            http_status = (
+                error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 503
+            )
+            if http_status < 500 or time.monotonic() > deadline:
                 raise ChannelError(f"{source} cannot be listed: {error}") from error
-        time.sleep(pause)
-        pause = min(LONGEST_PAUSE, pause * 2)
+        time.sleep(pause_seconds)
+        pause_seconds = min(LONGEST_PAUSE_SECONDS, pause_seconds * 2)
 
 
-def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
-    with reading(f"s3://{bucket}/{prefix}"):
+def _objects_below_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
+    with translated_s3_errors(f"s3://{bucket}/{prefix}"):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return [
             S3Object(bucket, item["Key"], item["Size"], item["ETag"])
@@ -77,37 +84,39 @@ def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
         ]
 
 
-def _matching(objects: list[S3Object], prefix: str) -> list[S3Object]:
-    """Select a prefix's objects. Without a final slash, these are in the folder of that name, or begin with that name.
+def _objects_of_prefix(objects: list[S3Object], prefix: str) -> list[S3Object]:
+    """Select a prefix's objects.
+
+    A prefix without a final slash selects the folder of that name, or objects whose key begins with the prefix.
 
     S3 itself would list `train2/` for the prefix `train` too.
     """
     if not prefix or prefix.endswith("/"):
         return objects
     suffixes = {item: item.key.removeprefix(prefix) for item in objects}
-    folder = [item for item, suffix in suffixes.items() if suffix.startswith("/")]
-    return folder or [item for item, suffix in suffixes.items() if "/" not in suffix]
+    folder_items = [item for item, suffix in suffixes.items() if suffix.startswith("/")]
+    return folder_items or [item for item, suffix in suffixes.items() if "/" not in suffix]
 
 
-def _of_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
+def _objects_in_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
     address = f"s3://{bucket}/{key}"
-    with reading(address):
-        content = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    keys_bucket, keys = manifest_of(content, address)
+    with translated_s3_errors(address):
+        manifest_bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    keys_bucket, keys = manifest_of(manifest_bytes, address)
 
-    def named(name: str) -> S3Object:
-        entry = head(s3, keys_bucket, name)
-        if entry is None:
-            raise ChannelError(f"{address} names s3://{keys_bucket}/{name}, which does not exist")
-        return entry
+    def object_named(key: str) -> S3Object:
+        found_object = look_up_object(s3, keys_bucket, key)
+        if found_object is None:
+            raise ChannelError(f"{address} names s3://{keys_bucket}/{key}, which does not exist")
+        return found_object
 
-    return in_parallel(named, keys)
+    return in_parallel(object_named, keys)
 
 
-def head(s3: Any, bucket: str, key: str) -> S3Object | None:
-    """Look up one object; None if the object does not exist."""
+def look_up_object(s3: Any, bucket: str, key: str) -> S3Object | None:
+    """Look up one object in S3. Returns None if the object does not exist."""
     try:
-        with reading(f"s3://{bucket}/{key}"):
+        with translated_s3_errors(f"s3://{bucket}/{key}"):
             response = s3.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
         if error.response["Error"]["Code"] == "404":

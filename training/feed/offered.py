@@ -1,4 +1,4 @@
-"""The FIFOs of one name, epoch after epoch, and a warning about unopened FIFOs."""
+"""The FIFOs of one channel or rank, epoch after epoch, and a warning about unopened FIFOs."""
 
 from __future__ import annotations
 
@@ -10,40 +10,45 @@ from dyntrain.training.feed.dealing import Piece
 from dyntrain.training.feed.fifos import Fifo
 from dyntrain.training.feed.pump import Pump
 
-UNOPENED_SECONDS = 60.0
+UNOPENED_SECONDS = 60.0  # after another rank opened its channel: then a rank that did not gets a warning
 
 
 @dataclass
 class Offered:
-    """The FIFOs of the whole channel (`rank` None), or of one of its `ranks` ranks."""
+    """The FIFOs of a whole channel (`rank` None), or of one of the `ranks` ranks among which the channel is divided."""
 
-    name: str
+    name: str  # of the channel, with the rank if the FIFO is for one rank
     channel: Channel
-    rank: int | None
-    ranks: int | None
-    epoch: int = 0
-    fifo: Fifo | None = None
+    rank: int | None  # which rank reads, or None for the whole channel
+    ranks: int | None  # number of ranks among which the channel is divided
+    epoch: int = 0  # of the FIFO that is offered
+    fifo: Fifo | None = None  # that is offered and not opened yet
     guard: Fifo | None = None  # of the epoch that is being read, or was read last
     waits_for_list: bool = False  # opened before the channel's objects were listed
-    write: int = -1
-    pump: Pump | None = None
-    reader: str = ""
-    opened_at: float | None = None
+    write_end: int = -1  # descriptor of the opened FIFO
+    pump: Pump | None = None  # which fills the opened FIFO
+    reader: str = ""  # description of the process that reads
+    opened_at: float | None = None  # when the first FIFO was opened
     was_warned: bool = False
     resumed_streams: dict[int, list[Piece]] = field(default_factory=dict)  # by epoch: the streams of a resumed epoch
 
 
-def unopened(offered: Sequence[Offered], local: range, now: float) -> Iterator[str]:
+def unopened_warnings(offered: Sequence[Offered], ranks_here: range, now: float) -> Iterator[str]:
     """Yield a warning once for each rank on this machine that does not read its own channel."""
     opened_by_channel: dict[str, Offered] = {}
     for entry in offered:
-        if entry.opened_at is not None and (base := rank_of(entry.name)) is not None:
-            opened_by_channel.setdefault(base[0], entry)
+        if entry.opened_at is not None and (name_and_rank := rank_of(entry.name)) is not None:
+            opened_by_channel.setdefault(name_and_rank[0], entry)
     for entry in offered:
-        base = rank_of(entry.name)
-        if base is None or entry.opened_at is not None or entry.was_warned or base[1] not in local:
+        name_and_rank = rank_of(entry.name)
+        if (
+            name_and_rank is None
+            or entry.opened_at is not None
+            or entry.was_warned
+            or name_and_rank[1] not in ranks_here
+        ):
             continue
-        opened_entry = opened_by_channel.get(base[0])
+        opened_entry = opened_by_channel.get(name_and_rank[0])
         if (
             opened_entry is not None
             and opened_entry.opened_at is not None

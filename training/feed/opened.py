@@ -8,15 +8,23 @@ import os
 import struct
 from collections.abc import Collection
 
-_EVENT = struct.Struct("iIII")
-_IN_OPEN = 0x20
+_EVENT = struct.Struct("iIII")  # inotify_event: watch, mask, cookie, length of the name
+_IN_OPEN = 0x20  # inotify's mask for an opened file
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
-_RANKS = (b"RANK=", b"HOROVOD_RANK=", b"OMPI_COMM_WORLD_RANK=", b"NODE_RANK=")
+_RANK_VARIABLES = (
+    b"RANK=",
+    b"HOROVOD_RANK=",
+    b"OMPI_COMM_WORLD_RANK=",
+    b"NODE_RANK=",
+)  # environment variables with a process's rank
 
 
 class Opened:
-    """Watches FIFOs; `fileno` is readable when a FIFO was opened. Raises OSError at a limit of inotify."""
+    """Watches FIFOs: the descriptor `fileno` is readable when a FIFO was opened.
+
+    Raises OSError at a limit of inotify.
+    """
 
     def __init__(self) -> None:
         self._fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -28,80 +36,91 @@ class Opened:
         return self._fd
 
     def watch(self, fd: int) -> int:
-        """Watch the file of `fd`, under all its names. Returns the number that `look` returns for this file."""
+        """Watch the file that `fd` refers to.
+
+        Returns the watch number that `opened_watches` returns once the file was opened.
+        """
         watch: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
         if watch < 0:
             raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_watches")
         return watch
 
-    def forget(self, watch: int) -> None:
+    def stop_watching(self, watch: int) -> None:
         _LIBC.inotify_rm_watch(self._fd, watch)
 
-    def look(self) -> list[int]:
-        """The watches of opened files that are not yet `done`. The kernel may merge several opens into one event."""
+    def opened_watches(self) -> list[int]:
+        """The watch numbers of files that were opened and for which `mark_handled` was not called yet.
+
+        The kernel may merge several opens into one event.
+        """
         while True:
             try:
-                content = os.read(self._fd, 65_536)
+                event_bytes = os.read(self._fd, 65_536)
             except BlockingIOError:
                 return list(self._opened_watches)
-            at = 0
-            while at < len(content):
-                watch, mask, _, length = _EVENT.unpack_from(content, at)
+            offset = 0
+            while offset < len(event_bytes):
+                watch, mask, _, name_length = _EVENT.unpack_from(event_bytes, offset)
                 if mask & _IN_OPEN:
                     self._opened_watches[watch] = None
-                at += _EVENT.size + length
+                offset += _EVENT.size + name_length
 
-    def done(self, watch: int) -> None:
-        self.look()
+    def mark_handled(self, watch: int) -> None:
+        self.opened_watches()
         self._opened_watches.pop(watch, None)
 
     def close(self) -> None:
         os.close(self._fd)
 
 
-def readers(fd: int, own_pids: Collection[int]) -> list[int]:
-    """The visible processes that have the file of `fd` open, except this process and `own_pids`."""
-    target = os.fstat(fd)
-    pids = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdecimal() or int(entry) == os.getpid() or int(entry) in own_pids:
+def pids_with_open_file(fd: int, own_pids: Collection[int]) -> list[int]:
+    """The pids of visible processes that have the file of `fd` open, except this process and `own_pids`."""
+    target_state = os.fstat(fd)
+    reader_pids = []
+    for process_entry in os.listdir("/proc"):
+        if not process_entry.isdecimal() or int(process_entry) == os.getpid() or int(process_entry) in own_pids:
             continue
         try:
-            for name in os.listdir(f"/proc/{entry}/fd"):
-                path = f"/proc/{entry}/fd/{name}"
-                if os.readlink(path).startswith("/"):
-                    file = os.stat(path)
-                    if (file.st_ino, file.st_dev) == (target.st_ino, target.st_dev):
-                        pids.append(int(entry))
+            for fd_name in os.listdir(f"/proc/{process_entry}/fd"):
+                fd_path = f"/proc/{process_entry}/fd/{fd_name}"
+                if os.readlink(fd_path).startswith("/"):
+                    file_state = os.stat(fd_path)
+                    if (file_state.st_ino, file_state.st_dev) == (target_state.st_ino, target_state.st_dev):
+                        reader_pids.append(int(process_entry))
                         break
         except OSError:  # the process has ended, or belongs to another user
             continue
-    return pids
+    return reader_pids
 
 
-def described(pid: int) -> str:
+def describe_process(pid: int) -> str:
     """Describe a process, as in: process 70, rank 1 (python train.py)."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = [os.path.basename(word) for word in file.read(1000).decode("utf-8", "replace").split("\0")]
+            command_words = [os.path.basename(word) for word in file.read(1000).decode("utf-8", "replace").split("\0")]
         with open(f"/proc/{pid}/environ", "rb") as file:
-            settings = file.read().split(b"\0")
+            variables = file.read().split(b"\0")
     except OSError:
         return f"process {pid}"
-    ranks = [setting.partition(b"=")[2].decode() for key in _RANKS for setting in settings if setting.startswith(key)]
+    ranks = [
+        variable.partition(b"=")[2].decode()
+        for variable_prefix in _RANK_VARIABLES
+        for variable in variables
+        if variable.startswith(variable_prefix)
+    ]
     rank = f", rank {ranks[0]}" if ranks else ""
-    return f"process {pid}{rank} ({' '.join(words[:2])[:40]})"
+    return f"process {pid}{rank} ({' '.join(command_words[:2])[:40]})"
 
 
-def keep_only(*fds: int) -> None:
-    """In a child, close all descriptors of its parent but `fds` and the standard ones."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in (0, 1, 2, *fds):
+def close_other_descriptors(*fds: int) -> None:
+    """In a child process, close all descriptors of its parent except `fds`, 0, 1 and 2."""
+    for fd_name in os.listdir("/proc/self/fd"):
+        if int(fd_name) not in (0, 1, 2, *fds):
             with contextlib.suppress(OSError):
-                os.close(int(name))
+                os.close(int(fd_name))
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """In a child process, make the kernel kill the child when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:

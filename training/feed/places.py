@@ -17,17 +17,17 @@ _SOURCE = re.compile(r"s3://([A-Za-z0-9._-]{3,255})(?:/(.*))?", re.DOTALL)
 
 
 class ChannelError(RuntimeError):
-    """A problem that the user has to solve; the message says what is wrong."""
+    """A channel cannot be read, for a reason that the user has to remove. The message names the reason."""
 
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object in S3; `size` is in bytes."""
+    """An object in S3, of `size` bytes."""
 
     bucket: str
     key: str
-    size: int
-    etag: str
+    size: int  # bytes
+    etag: str  # changes when the object is replaced
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}"
@@ -36,12 +36,15 @@ class S3Object:
 def checked_name(name: str) -> str:
     """Return the name. Raises ChannelError for an invalid channel name."""
     if not NAME.fullmatch(name):
-        raise ChannelError(f"{name!r} is no name of a channel: use letters, digits, - and _, at most 64")
+        raise ChannelError(f"{name!r} is no valid name of a channel: use at most 64 letters, digits, - and _")
     return name
 
 
-def parsed(source: str) -> tuple[str, str]:
-    """Bucket and prefix, or bucket and key of a manifest. Raises ChannelError if `source` is no S3 address."""
+def bucket_and_prefix(source: str) -> tuple[str, str]:
+    """Split an address into bucket and prefix, or bucket and manifest's key.
+
+    Raises ChannelError if `source` is no S3 address.
+    """
     matched = _SOURCE.fullmatch(source.removesuffix(MANIFEST))
     if matched is None:
         raise ChannelError(f"{source} is no s3://BUCKET/PREFIX")
@@ -50,12 +53,12 @@ def parsed(source: str) -> tuple[str, str]:
 
 def checked_source(source: str) -> str:
     """Return the source. Raises ChannelError if `source` is no S3 address."""
-    parsed(source)
+    bucket_and_prefix(source)
     return source
 
 
 def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
-    """Parse a manifest into its bucket and keys, in the manifest's order. Raises ChannelError.
+    """Parse a manifest: the bucket and the keys of its objects, in the manifest's order. Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """
@@ -63,9 +66,9 @@ def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
         manifest: Any = json.loads(content)
     except ValueError as error:
         raise ChannelError(f"{address} is no manifest: {error}") from error
-    first: Any = manifest[0] if isinstance(manifest, list) and len(manifest) > 1 else None
-    prefix = first.get("prefix") if isinstance(first, dict) and len(first) == 1 else None
-    if not isinstance(prefix, str) or not all(isinstance(name, str) for name in manifest[1:]):
+    first_entry: Any = manifest[0] if isinstance(manifest, list) and len(manifest) > 1 else None
+    prefix = first_entry.get("prefix") if isinstance(first_entry, dict) and len(first_entry) == 1 else None
+    if not isinstance(prefix, str) or not all(isinstance(object_name, str) for object_name in manifest[1:]):
         raise ChannelError(f'{address} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
-    bucket, key_prefix = parsed(prefix)
-    return bucket, [key_prefix + name for name in manifest[1:]]
+    bucket, key_prefix = bucket_and_prefix(prefix)
+    return bucket, [key_prefix + object_name for object_name in manifest[1:]]

@@ -1,4 +1,4 @@
-"""Fills one FIFO from a feeder; if the feeder dies, a new feeder continues at the next byte."""
+"""Fills one FIFO from a feeder process. If the feeder dies, a new feeder continues at the next byte."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from dyntrain.training.feed.feeder import DATA, END, HEADER
 from dyntrain.training.feed.fifos import enlarge
 
 MOST_DEATHS = 5  # of feeders in a row, without a byte written in between
-READ_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024  # most bytes of a read
 _SPLICE_F_NONBLOCK = 2
 MOVES_PER_TURN = 64  # reads and writes in a turn, so that other pumps get their turns
-Start = Callable[[Position, int], "tuple[int, int]"]  # starts a feeder from a position on, without the first bytes
-GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"
+Start = Callable[[Position, int], "tuple[int, int]"]  # starts a feeder at a position, which skips so many bytes
+GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"  # a pump's states; LEFT: the reader closed the FIFO
 
 
 class Pump:
-    """Moves a feeder's data into a FIFO. `write` is the FIFO's end, which does not block.
+    """Moves a feeder's data into a FIFO. `write_end` is the FIFO's non-blocking write end.
 
-    Wait for the descriptor that `waits` returns. Then `turn` moves as much data as possible without waiting.
+    Wait for the descriptor that `awaited_descriptor` returns. Then `turn` moves as much data as possible without
+    waiting.
     """
 
-    def __init__(self, name: str, stream: Stream, write: int, start: Start) -> None:
+    def __init__(self, name: str, stream: Stream, write_end: int, start: Start) -> None:
         self.name, self.stream = name, stream
         self.state, self.problem = GOING, ""
         self.position = Position(0)  # before the current message
         self.ends: list[tuple[int, int]] = []  # of completely written pieces: piece, records
-        self._write, self._start = write, start
+        self._write, self._start = write_end, start
         self._written = 0  # bytes written into the FIFO since `position`
         self._header = b""
         self._next, self._bytes_left = (
@@ -42,28 +43,31 @@ class Pump:
         self._pending: memoryview = memoryview(b"")
         self._deaths = 0
         self._full = False
-        self.child, self._pipe = self._start_feeder()
+        self.child_pid, self._pipe = self._start_feeder()
 
     @property
-    def waits(self) -> tuple[int, bool]:
+    def awaited_descriptor(self) -> tuple[int, bool]:
         """The descriptor to wait for, and whether to wait for writing instead of reading."""
         return (self._write, True) if self._full else (self._pipe, False)
 
     @property
-    def gone(self) -> int:
+    def fifo_descriptor(self) -> int:
         """The descriptor that reports an error once the reader has closed the FIFO."""
         return self._write
 
     def turn(self) -> None:
         for _ in range(MOVES_PER_TURN):
-            step = self._write_pending if self._pending else self._splice if self._bytes_left else self._read_pipe
-            if self.state != GOING or not step():
+            move = self._write_pending if self._pending else self._splice if self._bytes_left else self._read_pipe
+            if self.state != GOING or not move():
                 return
 
     def hang_up(self) -> None:
-        """Stop, as the reader left or shall get no more data. A remaining reader sees no end of data before `close`."""
+        """Stop, as the reader closed the FIFO or shall get no more data.
+
+        A reader sees no end of data before `close`.
+        """
         if self.state == GOING:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
 
     def close(self) -> None:
         """Close the FIFO: a remaining reader sees the end of data."""
@@ -73,15 +77,15 @@ class Pump:
 
     def _write_pending(self) -> bool:
         try:
-            written = os.write(self._write, self._pending)
+            written_bytes = os.write(self._write, self._pending)
         except BlockingIOError:
             self._full = True
             return False
         except BrokenPipeError:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
             return False
-        self._pending = self._pending[written:]
-        self._count_written(written)
+        self._pending = self._pending[written_bytes:]
+        self._count_written(written_bytes)
         return True
 
     def _count_written(self, written: int) -> None:
@@ -97,47 +101,47 @@ class Pump:
             return self._read_pipe()
         self._full = False
         try:
-            moved = os.splice(self._pipe, self._write, self._bytes_left, flags=_SPLICE_F_NONBLOCK)
+            moved_bytes = os.splice(self._pipe, self._write, self._bytes_left, flags=_SPLICE_F_NONBLOCK)
         except BlockingIOError:
             self._full = _holds_data(self._pipe)
             return False
         except BrokenPipeError:
-            self._finish(LEFT)
+            self._end_with_state(LEFT)
             return False
-        if moved:
-            self._bytes_left -= moved
-            self._count_written(moved)
+        if moved_bytes:
+            self._bytes_left -= moved_bytes
+            self._count_written(moved_bytes)
         else:
             self._restart_feeder()
         return True
 
     def _read_pipe(self) -> bool:
         try:
-            content = os.read(self._pipe, min(self._bytes_left or HEADER.size - len(self._header), READ_BYTES))
+            received = os.read(self._pipe, min(self._bytes_left or HEADER.size - len(self._header), READ_BYTES))
         except BlockingIOError:
             return False
-        if not content:
+        if not received:
             self._restart_feeder()
         elif self._bytes_left:
-            self._bytes_left -= len(content)
-            self._pending = memoryview(content)
+            self._bytes_left -= len(received)
+            self._pending = memoryview(received)
         else:
-            self._header += content
+            self._header += received
             if len(self._header) == HEADER.size:
                 self._read_header()
         return True
 
     def _read_header(self) -> None:
-        kind, pieces, record, at, self._bytes_left = HEADER.unpack(self._header)
-        self._header, self._next = b"", Position(pieces, record, at)
-        if kind == END:
+        message_kind, pieces, record, offset, self._bytes_left = HEADER.unpack(self._header)
+        self._header, self._next = b"", Position(pieces, record, offset)
+        if message_kind == END:
             self.position = self._next
-            self._finish(ENDED)
-        elif kind != DATA:
+            self._end_with_state(ENDED)
+        elif message_kind != DATA:
             os.set_blocking(self._pipe, True)
-            with open(self._pipe, "rb", closefd=False) as file:
-                self.problem = file.read(self._bytes_left).decode("utf-8", "replace")
-            self._finish(FAILED)
+            with open(self._pipe, "rb", closefd=False) as pipe_file:
+                self.problem = pipe_file.read(self._bytes_left).decode("utf-8", "replace")
+            self._end_with_state(FAILED)
         elif not self._bytes_left:
             self._complete_message()
 
@@ -145,48 +149,50 @@ class Pump:
         self.position, self._written = self._next, 0
 
     def _restart_feeder(self) -> None:
-        """Replace a dead feeder. The new one repeats the incomplete message without the bytes already written."""
-        code = _status(os.waitpid(self.child, 0)[1])
+        """Replace a dead feeder. The new feeder repeats the incomplete message without the bytes already written."""
+        exit_text = _exit_text(os.waitpid(self.child_pid, 0)[1])
         os.close(self._pipe)
         self._deaths += 1
         if self._deaths > MOST_DEATHS:
-            self.problem = f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._place()}, last {code}"
-            self.child = 0
-            self._finish(FAILED)
+            self.problem = (
+                f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._place_text()}, last {exit_text}"
+            )
+            self.child_pid = 0
+            self._end_with_state(FAILED)
             return
         self._header, self._bytes_left = b"", 0
-        self.child, self._pipe = self._start_feeder()
+        self.child_pid, self._pipe = self._start_feeder()
 
     def _start_feeder(self) -> tuple[int, int]:
-        child, pipe = self._start(self.position, self._written)
+        child_pid, pipe = self._start(self.position, self._written)
         os.set_blocking(pipe, False)
         enlarge(pipe)
-        return child, pipe
+        return child_pid, pipe
 
-    def _finish(self, state: str) -> None:
+    def _end_with_state(self, state: str) -> None:
         self.state = state
         self._pending = memoryview(b"")
-        if self.child:
+        if self.child_pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.child, signal.SIGKILL)
-            os.waitpid(self.child, 0)
-            self.child = 0
+                os.kill(self.child_pid, signal.SIGKILL)
+            os.waitpid(self.child_pid, 0)
+            self.child_pid = 0
             os.close(self._pipe)
 
-    def _place(self) -> str:
+    def _place_text(self) -> str:
         if self.position.pieces >= len(self.stream):
             return "the end"
         piece: Piece = self.stream[self.position.pieces]
-        return f"{piece.source}, byte {max(self.position.at, piece.at)}"
+        return f"{piece.source}, byte {max(self.position.offset, piece.offset)}"
 
 
 def _holds_data(pipe: int) -> bool:
     """Whether the pipe holds data."""
-    ready = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
-    return ready != b"\0" * 4
+    readable_bytes = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return readable_bytes != b"\0" * 4
 
 
-def _status(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return f"by signal {os.WTERMSIG(status)}"
-    return f"with exit code {os.WEXITSTATUS(status)}"
+def _exit_text(wait_status: int) -> str:
+    if os.WIFSIGNALED(wait_status):
+        return f"by signal {os.WTERMSIG(wait_status)}"
+    return f"with exit code {os.WEXITSTATUS(wait_status)}"

@@ -1,4 +1,4 @@
-"""Session for AWS with the credentials that boto3 finds; on EC2, those of the instance's role."""
+"""Opens a boto3 session with the credentials that boto3 finds, on EC2 the credentials of the instance's role."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ This file runs as a script by its path, so it imports only the standard library.
 
 argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. This is a program and not a hook between
 fork and exec, because the supervisor has threads: such a hook may hang on a lock that no thread will release. If
-PROGRAM cannot be run, the exit codes are the shell's: 126 not executable, 127 not found.
+PROGRAM cannot be run, the exit code is that of a shell: 126 not executable, 127 not found.
 
-`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So such children are started from a thread
-that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
+`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So children with this signal are started
+from a thread that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
 """
 
 from __future__ import annotations
@@ -28,67 +28,71 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def prctl(option: int, value: int) -> None:
     """Set an option of this process. Raises OSError."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        error_number = ctypes.get_errno()
+        raise OSError(error_number, os.strerror(error_number))
 
 
-def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send `number` to this process when its parent ends.
+def die_with_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send `death_signal` to this process when its parent ends.
 
-    Raises SystemExit if the parent is no longer `parent`, and OSError if the kernel refuses.
+    Raises SystemExit if the parent is no longer `parent_pid`, and OSError if the kernel refuses.
     """
-    prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # the parent died before the line above
+    prctl(PR_SET_PDEATHSIG, death_signal)
+    if os.getppid() != parent_pid:  # the parent died before the line above
         raise SystemExit(1)
 
 
-def become(name: str) -> bool:
-    """Switch to the user `name`. Returns whether that worked; otherwise prints the reason."""
+def switch_user(user_name: str) -> bool:
+    """Switch this process to the user `user_name`. Returns whether the switch worked.
+
+    If the switch fails, prints the reason.
+    """
     try:
-        user = pwd.getpwnam(name)
-        if user.pw_uid != os.getuid():
-            os.initgroups(name, user.pw_gid)
-            os.setgid(user.pw_gid)
-            os.setuid(user.pw_uid)
+        user_entry = pwd.getpwnam(user_name)
+        if user_entry.pw_uid != os.getuid():
+            os.initgroups(user_name, user_entry.pw_gid)
+            os.setgid(user_entry.pw_gid)
+            os.setuid(user_entry.pw_uid)
     except (KeyError, OSError) as error:
         reason = "there is no such user" if isinstance(error, KeyError) else error.strerror
-        print(f"cannot run as {name}: {reason}", file=sys.stderr)  # noqa: T201
+        print(f"cannot run as {user_name}: {reason}", file=sys.stderr)  # noqa: T201
         return False
-    os.environ.update(HOME=user.pw_dir, USER=name, LOGNAME=name)
+    os.environ.update(HOME=user_entry.pw_dir, USER=user_name, LOGNAME=user_name)
     return True
 
 
 def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
     """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
 
-    Variables equal to the supervisor's stay, as the supervisor's interpreter may need them.
+    Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
     """
     return {
-        f"{LATER}{name}"
-        if (name.startswith("LD_") or name in LOADED) and value != supervisor_environment.get(name)
-        else name: value
-        for name, value in environment.items()
+        f"{LATER}{variable_name}"
+        if (variable_name.startswith("LD_") or variable_name in LOADED)
+        and variable_value != supervisor_environment.get(variable_name)
+        else variable_name: variable_value
+        for variable_name, variable_value in environment.items()
     }
 
 
 def restore_withheld() -> None:
-    """Undo `withhold_unsafe`, once the user is switched."""
-    for name in [name for name in os.environ if name.startswith(LATER)]:
-        os.environ[name.removeprefix(LATER)] = os.environ.pop(name)
+    """Restore the variables that `withhold_unsafe` renamed, once this process runs as its final user."""
+    for variable_name in [variable_name for variable_name in os.environ if variable_name.startswith(LATER)]:
+        os.environ[variable_name.removeprefix(LATER)] = os.environ.pop(variable_name)
 
 
 def main(parent: int, nice: int, command: list[str]) -> int:
-    """Become the program; returns an exit code if that fails."""
+    """Execute the program in this process. Returns an exit code if that fails."""
     if nice:
         os.nice(nice)
     if command[0].startswith("--cwd="):
-        directory = command.pop(0).removeprefix("--cwd=")
+        working_directory = command.pop(0).removeprefix("--cwd=")
         try:  # here and not in the supervisor, which would hang if the volume hangs
-            os.chdir(directory)
+            os.chdir(working_directory)
         except OSError as error:
-            print(f"cannot work in {directory}: {error.strerror}", file=sys.stderr)  # noqa: T201
+            print(f"cannot work in {working_directory}: {error.strerror}", file=sys.stderr)  # noqa: T201
             return 126
-    if command[0].startswith("--user=") and not become(command.pop(0).removeprefix("--user=")):
+    if command[0].startswith("--user=") and not switch_user(command.pop(0).removeprefix("--user=")):
         return 126
     try:
         die_with_parent(parent)  # after the change of user, which would reset the signal (prctl(2))
@@ -96,8 +100,8 @@ def main(parent: int, nice: int, command: list[str]) -> int:
         print(f"cannot set the signal for the supervisor's death: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
         return 126
     restore_withheld()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that
+        signal.signal(signal_number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606  # the whole purpose
     except FileNotFoundError as error:

@@ -1,11 +1,11 @@
 """Fork server for ps-lite processes: it imports MXNet once and forks a *blank* in milliseconds.
 
-A blank is a process that becomes a scheduler or a server on request. The import takes seconds of a processor, and the
-number of processes is known only at a boundary. (The fork server of `multiprocessing` allows no choice of environment,
-log and process group.) `serve` is the server's side; the classes are the supervisor's side. A request is one datagram
-with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment": {...}}`, writes
-`done` when it ends successfully, and its death closes the line. Blanks die with their server, and the server with its
-supervisor.
+A blank is a process that becomes a scheduler or a server on request. The import takes seconds of processor time, and
+the number of processes is known only at a boundary. (The fork server of `multiprocessing` allows no choice of
+environment, log and process group.) `serve` is the server's side, and the classes are the supervisor's side. A request
+is one datagram with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment":
+{...}}`, writes `done` when it ends successfully, and its death closes the line. Blanks die with their server, and the
+server with its supervisor.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dyntrain.training.host.inherited import InheritedSocket
 from dyntrain.training.timeouts import timeout
 
 FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inherits
-MAX_LINE = 64 * 1024
-KILL_SECONDS = 5.0
-DONE = b"done\n"
+MAX_LINE_BYTES = 64 * 1024  # of the line with a blank's role
+KILL_SECONDS = 5.0  # for a killed process to end
+DONE = b"done\n"  # sent by a blank whose work is done
 RunRole = Callable[[str, dict[str, str]], None]
 
 
@@ -37,40 +37,40 @@ def serve(become: RunRole) -> int:
     done.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the blanks: their lines close
-    with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as requests:
+    with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as request_socket:
         while True:
-            request, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
+            request, descriptors, _, _ = socket.recv_fds(request_socket, 1, 1)
             if not request:
                 return 0
             with socket.socket(fileno=descriptors[0]) as line:
-                server = os.getpid()
+                server_pid = os.getpid()
                 if os.fork() == 0:
-                    requests.close()
-                    os._exit(_blank(line, server, become))
+                    request_socket.close()
+                    os._exit(_run_blank(line, server_pid, become))
 
 
-def _blank(line: socket.socket, server: int, become: RunRole) -> int:
+def _run_blank(line: socket.socket, server_pid: int, become: RunRole) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
     try:
-        die_with_parent(server)
+        die_with_parent(server_pid)
         line.sendall(f"{os.getpid()}\n".encode())
-        with line.makefile("rb") as reader:
-            text = reader.readline(MAX_LINE)
+        with line.makefile("rb") as line_reader:
+            role_line = line_reader.readline(MAX_LINE_BYTES)
     except (OSError, SystemExit):  # the server is gone
         return 1
-    if not text:
+    if not role_line:
         return 0
-    order = json.loads(text)
-    code: object = 0
+    role_order = json.loads(role_line)
+    exit_code: object = 0
     try:
-        become(order["role"], order["environment"])
-    except SystemExit as end:
-        code = end.code or 0
-    if code == 0:
+        become(role_order["role"], role_order["environment"])
+    except SystemExit as exit_request:
+        exit_code = exit_request.code or 0
+    if exit_code == 0:
         with contextlib.suppress(OSError):
             line.sendall(DONE)
-    return code if isinstance(code, int) else 1
+    return exit_code if isinstance(exit_code, int) else 1
 
 
 class ForkServerSocket(InheritedSocket):
@@ -87,17 +87,17 @@ class ForkServerSocket(InheritedSocket):
         try:
             with child_end:
                 socket.send_fds(self._parent_end, [b"f"], [child_end.fileno()])
-            reader, writer = await asyncio.open_connection(sock=parent_end, limit=MAX_LINE)
+            reader, writer = await asyncio.open_connection(sock=parent_end, limit=MAX_LINE_BYTES)
         except OSError:
             parent_end.close()
             raise
         return Blank(reader, writer)
 
 
-def _owner(pid: int) -> int:
+def _owner_uid(pid: int) -> int:
     """User id of a process. Raises OSError if the process is gone."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
+    status_text = Path(f"/proc/{pid}/status").read_text()
+    return int(status_text.partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
 class Blank:
@@ -109,16 +109,16 @@ class Blank:
         self.pid = 0
 
     async def started(self, uid: int | None = None) -> bool:
-        """Wait until the blank waits for its role; False if the blank, or the server before the fork, has ended.
+        """Wait until the idle process waits for its role. Returns False if this process or the fork server has ended.
 
-        `uid`: the blanks' user. A blank reports its own pid; a false pid could make a supervisor of root kill another
-        process.
+        `uid`: the blanks' user. A blank reports its own pid, and a false pid could make a supervisor of root kill
+        another process.
         """
         try:
             self.pid = int(await self._reader.readline() or 0)
             if self.pid:
                 self._handle = os.pidfd_open(self.pid)
-                if uid is not None and _owner(self.pid) != uid:
+                if uid is not None and _owner_uid(self.pid) != uid:
                     raise PermissionError(f"process {self.pid} belongs to another user")
         except (OSError, ValueError):
             self.pid = 0
@@ -128,12 +128,15 @@ class Blank:
         return self.pid != 0
 
     async def give(self, role: str, environment: Mapping[str, str]) -> None:
-        """Send the blank's role, also before the blank has started. Raises OSError if the blank is gone."""
+        """Send the blank its role and environment, also before the blank has started.
+
+        Raises OSError if the blank is gone.
+        """
         self._writer.write(json.dumps({"role": role, "environment": dict(environment)}).encode() + b"\n")
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """Wait for the end of the process, after `started`; returns whether the process was successful."""
+        """Wait for the end of the process, after `started`. Returns whether the process was successful."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:
@@ -144,18 +147,18 @@ class Blank:
     async def stop(self) -> None:
         """Kill the blank, also before it has started. Returns within KILL_SECONDS."""
         self._writer.close()  # a blank that is forked later finds the line closed, and ends
-        handle, self._handle = self._handle, None
-        if handle is None:
+        process_handle, self._handle = self._handle, None
+        if process_handle is None:
             return
         exit_event = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_reader(handle, exit_event.set)
+        loop.add_reader(process_handle, exit_event.set)
         try:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                signal.pidfd_send_signal(process_handle, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
                 async with timeout(KILL_SECONDS):
                     await exit_event.wait()
         finally:
-            loop.remove_reader(handle)
-            os.close(handle)
+            loop.remove_reader(process_handle)
+            os.close(process_handle)

@@ -1,4 +1,4 @@
-"""A socket pair of which a child process inherits one end. No other process can connect."""
+"""A socket pair of which a child process inherits one end. No other process can connect to it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ class InheritedSocket:
         self._child_end.close()
 
     def close(self) -> None:
-        """Close both ends of the pair; safe to call twice."""
+        """Close both ends of the socket pair, unless they are closed already."""
         self._parent_end.close()
         self._child_end.close()

@@ -34,16 +34,19 @@ class SafeMemory:
         return {SAFE_MEMORY: ",".join(map(str, self.descriptors))} if self.descriptors else {}
 
     def close(self) -> None:
-        """Close the files; safe to call twice. A running worker keeps its mapped memory."""
+        """Close the memory's files, unless they are closed already. A running worker keeps its mapped memory."""
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def inherited_memory() -> tuple[int, ...]:
-    """Descriptors of the supervisor's memory, which this process's children do not inherit; () without a supervisor."""
-    text = os.environ.pop(SAFE_MEMORY, "")
-    descriptors = tuple(int(number) for number in text.split(",") if number)
+    """Descriptors of the supervisor's memory, which this process's children do not inherit.
+
+    Returns () without a supervisor.
+    """
+    descriptor_list = os.environ.pop(SAFE_MEMORY, "")
+    descriptors = tuple(int(descriptor_text) for descriptor_text in descriptor_list.split(",") if descriptor_text)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     return descriptors

@@ -18,7 +18,7 @@ STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # inherited file descriptor of a spare
 
 
 def wait_until_needed() -> bool:
-    """Wait for the order to take over, and return True; return False at once in a process that is no spare.
+    """Wait for the order to take over, and return True. Returns False at once in a process that is no spare.
 
     Raises SystemExit(0) if the supervisor is gone or no longer needs the spare.
     """
@@ -35,18 +35,18 @@ def wait_until_needed() -> bool:
 
 
 class StandbySocket(InheritedSocket):
-    """The supervisor's end of the socket. Keep the socket open until the spare's process has ended."""
+    """The supervisor's end of the socket to a spare. Keep the socket open until the spare's process has ended."""
 
     variable = STANDBY
 
     async def ready(self) -> bool:
-        """Wait until the spare has built its model; False if the spare ended before."""
+        """Wait until the spare has built its model. Returns False if the spare ended before that."""
         with contextlib.suppress(OSError):
             return bool(await asyncio.get_running_loop().sock_recv(self._parent_end, 1))
         return False
 
     def go(self) -> bool:
-        """Order the spare to take over, also before it is ready; False if the spare is gone."""
+        """Order the spare to take over, also before the spare is ready. Returns False if the spare is gone."""
         with contextlib.suppress(OSError):
             self._parent_end.send(b"1")
             return True

@@ -3,10 +3,10 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
     python -m dyntrain.training.launch -n 2 -H hosts --launcher ssh --elastic-training-enabled True \
         python train.py --kv-store dist_device_sync
 
-The job's directory is the current one; all hosts must share it. The launcher creates the file `host_worker` there: a
-host joins when its address is added, and leaves when the address is removed (`dyntrain.training.launch.host_file`).
-This process is the coordinator; when it ends, all processes that it started end too. On a cluster's node another
-process coordinates (`dyntrain.training.launch.on_cluster`).
+The job's directory is the current directory, which all hosts must share. The launcher creates the file `host_worker`
+there: a host joins when its address is added, and leaves when the address is removed
+(`dyntrain.training.launch.host_file`). This process is the coordinator. When the coordinator ends, all processes that
+it started end too. On a cluster's node another process coordinates (`dyntrain.training.launch.on_cluster`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.timeouts import timeout
 from pydantic import SecretStr
 
-CLUSTER = "manual"
-WATCH_SECONDS = 0.2
+CLUSTER = "manual"  # the cluster's name in the files of a launched job
+WATCH_SECONDS = 0.2  # between checks for hosts without a node
 END_SECONDS = 15.0  # for a node to end its processes, after its input was closed
 # ssh cannot ask about host keys here, so unknown keys are accepted, and changed keys refused
 SSH = (
@@ -59,15 +59,15 @@ SSH = (
 )
 COPY_SECONDS = 600.0  # for one host
 CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile, though the copy is complete
-FAILED = 1
+FAILED = 1  # exit code
 RESTARTS = 5  # of a node process on a host that stays in the membership
 log = logging.getLogger("launch")
 
 
 def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
-    """Command that starts a node. A remote shell gets quoted words; `destination` are ssh's arguments.
+    """Command that starts a node's program, quoted for a remote shell. `destination` are ssh's arguments.
 
-    The node gets its settings through the pipe.
+    The node's program gets its settings through its standard input.
     """
     local_command = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
     if plan.launcher == "local":
@@ -83,66 +83,68 @@ class Launcher:
     plan: Plan
     directory: Path
     hosts: FileHosts
-    _running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
-    _starts: dict[str, int] = field(default_factory=dict)
+    _node_processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    _start_counts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep the nodes running until cancelled, then end all nodes."""
+        """Keep a node running on each host until this task is cancelled, then end all nodes."""
         try:
             while True:
                 await self.look()
                 await asyncio.sleep(WATCH_SECONDS)
         finally:
-            await asyncio.gather(*map(_end, self._running.values()))
+            await asyncio.gather(*map(_end_node, self._node_processes.values()))
 
     async def look(self) -> None:
-        """Start missing nodes. Raises LaunchError if the job cannot run as requested."""
+        """Start the nodes that are not running. Raises LaunchError if no host can run a node any more."""
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
-            await self._keep(host)
-        self._starts = {host: starts for host, starts in self._starts.items() if host in self.hosts.hosts}
-        if all(self._starts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
+            await self._keep_node_running(host)
+        self._start_counts = {
+            host: start_count for host, start_count in self._start_counts.items() if host in self.hosts.hosts
+        }
+        if all(self._start_counts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
             raise LaunchError("no host is left to train on: see the errors of ssh and of the nodes above")
 
-    async def _keep(self, host: str) -> None:
-        process = self._running.get(host)
+    async def _keep_node_running(self, host: str) -> None:
+        process = self._node_processes.get(host)
         if process is not None and process.returncode is None:
             return
         if process is not None and process.returncode == 0:
-            del self._running[host]  # the node left by order; if it is added again, the count restarts
-            self._starts[host] = 0
-        starts = self._starts[host] = self._starts.get(host, 0) + 1
-        if starts > RESTARTS:
-            if starts == RESTARTS + 1:
-                self._give_up(host)
+            del self._node_processes[host]  # the node left by order; if it is added again, the count restarts
+            self._start_counts[host] = 0
+        start_count = self._start_counts[host] = self._start_counts.get(host, 0) + 1
+        if start_count > RESTARTS:
+            if start_count == RESTARTS + 1:
+                self._give_up_on_host(host)
             return
-        base = host in self.plan.hosts
-        serves = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
+        is_base_host = host in self.plan.hosts
+        runs_server = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
         if self.plan.destination and self.plan.launcher == "ssh":
-            await _copy(self.directory, self.hosts.destination(host), self.plan.destination)
-        if serves:
+            await _copy_directory(self.directory, self.hosts.destination(host), self.plan.destination)
+        if runs_server:
             log.info("Launching server node at ip: %s", host)
         log.info("Launching worker node at ip: %s", host)
-        self._running[host] = await self._launch(host, base, serves)
+        self._node_processes[host] = await self._launch_node(host, is_base_host, runs_server)
 
-    def _give_up(self, host: str) -> None:
+    def _give_up_on_host(self, host: str) -> None:
         """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
-        message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
+        failure_message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
-            raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
-        log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
+            raise LaunchError(f"{failure_message}. Repair this host, or remove it from the host file and lower -n")
+        log.error("%s. Remove it from host_worker; add it again once it is repaired", failure_message)
 
-    async def _launch(self, host: str, base: bool, serves: bool) -> asyncio.subprocess.Process:
+    async def _launch_node(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
         assert endpoint is not None
-        spec = NodeSpec(
+        node_spec = NodeSpec(
             instance_id=instance_of(host),
             private_ip=host,
             endpoint=endpoint,
             token=SecretStr(self.hosts.token),
             mount=str(self.directory),
-            base=base,
-            servers=1 if serves else 0,
+            base=is_base_host,
+            servers=1 if runs_server else 0,
             warm_spares=self.plan.warm_spares,
             slots=self.plan.workers_per_node or self.hosts.slots(host) or 1,
             liveness_seconds=self.plan.clocks.liveness,
@@ -159,47 +161,50 @@ class Launcher:
         )
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(spec.to_json().encode() + b"\n")
+            process.stdin.write(node_spec.to_json().encode() + b"\n")
             await process.stdin.drain()
         return process
 
 
-async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
+async def _copy_directory(directory: Path, host: Sequence[str], destination: str) -> None:
     """Copy the directory, without the job's own files, through tar and ssh.
 
     Raises LaunchError, at the latest after COPY_SECONDS.
     """
-    folder = shlex.quote(destination)
-    unpack = [*SSH, *host, f"mkdir -p {folder} && exec tar -C {folder} -xzf -"]
-    read, write = os.pipe()
+    quoted_folder = shlex.quote(destination)
+    unpack_command = [*SSH, *host, f"mkdir -p {quoted_folder} && exec tar -C {quoted_folder} -xzf -"]
+    pipe_read_end, pipe_write_end = os.pipe()
     try:
-        sender = await asyncio.create_subprocess_exec(
-            "tar", "-C", str(directory), "--exclude=./dyntrain", "-czf", "-", ".", stdout=write
+        tar_process = await asyncio.create_subprocess_exec(
+            "tar", "-C", str(directory), "--exclude=./dyntrain", "-czf", "-", ".", stdout=pipe_write_end
         )
-        receiver = await asyncio.create_subprocess_exec(*unpack, stdin=read)
+        ssh_process = await asyncio.create_subprocess_exec(*unpack_command, stdin=pipe_read_end)
     finally:
-        os.close(read)
-        os.close(write)
+        os.close(pipe_read_end)
+        os.close(pipe_write_end)
     try:
         async with timeout(COPY_SECONDS):
-            sender_code, receiver_code = await asyncio.gather(sender.wait(), receiver.wait())
+            tar_exit_code, ssh_exit_code = await asyncio.gather(tar_process.wait(), ssh_process.wait())
     except TimeoutError:
         raise LaunchError(
             f"{directory} could not be copied to {host[-1]}:{destination} within {COPY_SECONDS:.0f} s"
         ) from None
     finally:
-        for process in (sender, receiver):
+        for process in (tar_process, ssh_process):
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if sender_code > CHANGED_WHILE_READ or receiver_code:
+    if tar_exit_code > CHANGED_WHILE_READ or ssh_exit_code:
         raise LaunchError(
             f"{directory} could not be copied to {host[-1]}:{destination}; see the error of tar or ssh above"
         )
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a node by closing its input; after a timeout kill its descendants, then the process itself."""
+async def _end_node(process: asyncio.subprocess.Process) -> None:
+    """End a node by closing its standard input.
+
+    After a timeout, kill its descendants, then the node's process itself.
+    """
     assert process.stdin is not None
     process.stdin.close()
     for kills_descendants in (True, False):
@@ -214,13 +219,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 @contextlib.contextmanager
 def only_launch(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock. Raises LaunchError while another launch runs there and writes the same files."""
+    """Hold the directory's lock. Raises LaunchError if another launch runs in this directory."""
     path = directory / "dyntrain" / CLUSTER / "launch.lock"
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as lock_stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.open("ab"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file = lock_stack.enter_context(path.open("ab"))
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LaunchError(
                 f"another launch runs in {directory}: end it first, or launch in another directory"
@@ -235,8 +240,8 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
-    current = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
-    job = current.job
+    current_job = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
+    job = current_job.job
     hosts = hosts or FileHosts(
         directory,
         plan.hosts,
@@ -252,7 +257,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     options = Options(
         cluster=CLUSTER,
         job=job,
-        started_at=current.started_at,
+        started_at=current_job.started_at,
         limits=Limits(1, MOST_WORKERS),
         workers=len(plan.hosts),
         clocks=plan.clocks,
@@ -263,56 +268,56 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
         servers=plan.serving,
         checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job),
     )
-    folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.master or plan.hosts[0])
+    folder, master_id = JobFolder.of(directory, CLUSTER, job), instance_of(plan.master or plan.hosts[0])
     try:
         coordination = Coordinator(
-            options, folder, hosts, plan.host, master, plan.port, events=plan.events, resumes=plan.resume
+            options, folder, hosts, plan.host, master_id, plan.port, events=plan.events, resumes=plan.resume
         )
     except OSError as error:
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
     async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
-        code = await _run_job(plan, directory, hosts, coordination)
-    if code == FAILED:
-        reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
-        log.error("%s has failed: %s; what happened is in %s", job, reason, folder.events)
-    if code == 0 and (absent := hosts.never_trained()):
-        log.error("%s has finished without %s, which never joined; see its errors above", job, absent)
+        exit_code = await _run_job(plan, directory, hosts, coordination)
+    if exit_code == FAILED:
+        failure_reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
+        log.error("%s has failed: %s; what happened is in %s", job, failure_reason, folder.events)
+    if exit_code == 0 and (absent_hosts := hosts.never_trained()):
+        log.error("%s has finished without %s, which never joined; see its errors above", job, absent_hosts)
         return FAILED
-    return code
+    return exit_code
 
 
 async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
-    """Run coordinator and nodes until the job ends or a signal comes; returns the exit code."""
-    coordinator = asyncio.create_task(coordination.run())
-    nodes = asyncio.create_task(Launcher(plan, directory, hosts).watch())
-    interrupted = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
-    waiting = asyncio.create_task(interrupted.wait())
+    """Run coordinator and nodes until the job ends or a signal comes. Returns the exit code."""
+    coordinator_task = asyncio.create_task(coordination.run())
+    nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).watch())
+    interrupt_event = asyncio.Event()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, interrupt_event.set)
+    interrupt_task = asyncio.create_task(interrupt_event.wait())
     try:
-        await asyncio.wait([coordinator, nodes, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if interrupted.is_set():
+        await asyncio.wait([coordinator_task, nodes_task, interrupt_task], return_when=asyncio.FIRST_COMPLETED)
+        if interrupt_event.is_set():
             log.info("interrupted: all processes are ended")
             return 130
-        (nodes if nodes.done() else coordinator).result()
+        (nodes_task if nodes_task.done() else coordinator_task).result()
     finally:
-        for task in (nodes, coordinator, waiting):
+        for task in (nodes_task, coordinator_task, interrupt_task):
             task.cancel()
-        await asyncio.gather(nodes, coordinator, waiting, return_exceptions=True)
+        await asyncio.gather(nodes_task, coordinator_task, interrupt_task, return_exceptions=True)
     return 0 if hosts.last_report is not None and hosts.last_report.state == "finished" else FAILED
 
 
 def one_line(reason: str) -> str:
     """Shorten a reason that ends with a process's output to its first line and the output's last line."""
-    first, *output = [line.strip() for line in reason.splitlines() if line.strip()] or [
+    first_line, *output_lines = [line.strip() for line in reason.splitlines() if line.strip()] or [
         "for a reason that is not known"
     ]
-    return f"{first} {output[-1]}" if output else first
+    return f"{first_line} {output_lines[-1]}" if output_lines else first_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Launch a job; returns the exit code."""
+    """Launch a job and return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         if (path := desk()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):

@@ -15,48 +15,51 @@ from dyntrain.training.host import exec_child
 from dyntrain.training.timeouts import timeout
 
 END_SECONDS = 60.0  # to write and upload the last points; more than a busy machine needs
-LOG = "tensorboard.log"
+LOG_NAME = "tensorboard.log"  # in the job's folder
 log = logging.getLogger("launch")
 
 
 @asynccontextmanager
-async def curves(job: Path, destination: str | None, over: Callable[[], bool]) -> AsyncIterator[None]:
+async def curves(job_folder: Path, destination: str | None, is_over: Callable[[], bool]) -> AsyncIterator[None]:
     """Write the curves while the block runs, unless `destination` is None.
 
-    `job` is the job's folder; `over` says whether its events contain the job's end. If the curves cannot be
+    `is_over` says whether the events in the job's folder contain the job's end. If the curves cannot be
     written, a warning is logged and the job continues.
     """
     if destination is None:
         yield
         return
-    options = ("--logdir", destination, "--no-serve", "--follow")
-    command = (sys.executable, "-m", "dyntrain", "tensorboard", str(job), *options)
-    with (job / LOG).open("ab") as log_file:
+    writer_options = ("--logdir", destination, "--no-serve", "--follow")
+    writer_command = (sys.executable, "-m", "dyntrain", "tensorboard", str(job_folder), *writer_options)
+    with (job_folder / LOG_NAME).open("ab") as log_file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, exec_child.__file__, str(os.getpid()), "0", *command),
+            *(sys.executable, exec_child.__file__, str(os.getpid()), "0", *writer_command),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,
             start_new_session=True,  # only the launcher handles Ctrl-C
         )
-    watch = asyncio.create_task(_warn_on_failure(process, job / LOG))
+    failure_watch = asyncio.create_task(_warn_on_failure(process, job_folder / LOG_NAME))
     try:
         yield
     finally:
-        watch.cancel()
-        await _end(process, itself=over())
+        failure_watch.cancel()
+        await _end_writer(process, ends_itself=is_over())
 
 
-async def _warn_on_failure(process: asyncio.subprocess.Process, file: Path) -> None:
+async def _warn_on_failure(process: asyncio.subprocess.Process, log_file: Path) -> None:
     if await process.wait():
-        log.warning("TensorBoard's curves are no longer written; see %s", file)
+        log.warning("TensorBoard's curves are no longer written; see %s", log_file)
 
 
-async def _end(process: asyncio.subprocess.Process, *, itself: bool) -> None:
-    """End the process. With `itself`, the process ends with the job; otherwise it is terminated."""
-    for end in (*((lambda: None,) if itself else ()), process.terminate, process.kill):
+async def _end_writer(process: asyncio.subprocess.Process, *, ends_itself: bool) -> None:
+    """End the process that writes the curves.
+
+    With `ends_itself`, give the process time to end by itself before it gets a signal.
+    """
+    for end_process in (*((lambda: None,) if ends_itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
-            end()
+            end_process()
         with contextlib.suppress(TimeoutError):
             async with timeout(END_SECONDS):
                 await process.wait()

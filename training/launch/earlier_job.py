@@ -19,11 +19,14 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The earlier job. `outcome` is finished, failed, or "" if interrupted; `position` is of the last commit."""
+    """The earlier job. `outcome` is "finished", "failed", or "" for an interrupted job.
+
+    `position` is that of the job's last commit.
+    """
 
     current: CurrentJob
-    outcome: str = ""
-    position: Position = START
+    outcome: str = ""  # finished, failed, or "" for an interrupted job
+    position: Position = START  # of the last commit
 
     @property
     def stopped_at(self) -> str:
@@ -33,14 +36,17 @@ class EarlierJob:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision: `job` is the job to continue, None for a new job; `sentence` is logged first."""
+    """The decision whether to continue a job. `job` is the job to continue, or None for a new job.
 
-    job: CurrentJob | None = None
-    sentence: str = ""
+    Log `sentence` first.
+    """
+
+    job: CurrentJob | None = None  # to continue, or None for a new job
+    sentence: str = ""  # to log first
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """The last job of this folder, None if there is none. Raises LaunchError if the job's files cannot be read."""
+    """The last job of this folder, or None. Raises LaunchError if the files of that job cannot be read."""
     try:
         current = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
@@ -58,19 +64,21 @@ def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> 
     if not resume:
         if earlier is None or earlier.outcome == "finished" or not earlier.position.step:
             return Decision()
-        state = "has failed" if earlier.outcome else "was interrupted"
+        outcome_text = "has failed" if earlier.outcome else "was interrupted"
         return Decision(
-            sentence=f"a new job begins. {earlier.current.job} {state} after {earlier.stopped_at}: to "
+            sentence=f"a new job begins. {earlier.current.job} {outcome_text} after {earlier.stopped_at}: to "
             "continue that job, interrupt this one and launch again with --resume"
         )
     if earlier is None:
         raise LaunchError("--resume: no job was launched in this folder before; omit the option")
-    name, earlier_command = earlier.current.job, earlier.current.command
+    job_name, earlier_command = earlier.current.job, earlier.current.command
     if earlier.outcome == "finished":
-        raise LaunchError(f"--resume: {name} has finished; omit the option to begin a new job")
+        raise LaunchError(f"--resume: {job_name} has finished; omit the option to begin a new job")
     if earlier_command is not None and earlier_command != tuple(command):
         raise LaunchError(
-            f"--resume: {name} was begun with another command: {shlex.join(earlier_command)}\n"
+            f"--resume: {job_name} was begun with another command: {shlex.join(earlier_command)}\n"
             "give that command, or omit --resume to begin a new job"
         )
-    return Decision(earlier.current, f"{name} continues from {earlier.stopped_at}; without --resume a new job begins")
+    return Decision(
+        earlier.current, f"{job_name} continues from {earlier.stopped_at}; without --resume a new job begins"
+    )

@@ -3,8 +3,8 @@
 Lines have the syntax of any host file (`dyntrain.training.launch.hosts`). `FileHosts` has the same interface as
 `dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit takes effect once the file has not
 changed for `settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host.
-Until then the membership stays: editors and `cp` empty a file before they fill it. `host_worker_log` gets a line when a
-worker joins or leaves (`dyntrain.training.coordinator.host_log`).
+Until then the membership does not change, since editors and `cp` empty a file before they fill it. `host_worker_log`
+gets a line when a worker joins or leaves (`dyntrain.training.coordinator.host_log`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, training_
 from dyntrain.training.coordinator.hosts import HostsError
 from dyntrain.training.launch.hosts import Host, decode_text, lines_of
 
-MAX_FILE = 1024 * 1024  # a longer file cannot be a list of hosts
+MAX_FILE_BYTES = 1024 * 1024  # a longer file cannot be a list of hosts
 log = logging.getLogger(__name__)
 
 
 class EditResult(Enum):
-    """Result of an edit of the host file; the value ends the warning's sentence."""
+    """Result of an edit of the host file. The value is the end of the warning "host_worker ..."."""
 
     ACCEPTED = "accepted"
     UNCHANGED = "names the present hosts"
@@ -47,28 +47,29 @@ class EditResult(Enum):
 class Rules:
     """Conditions for an edit: all `base` hosts, at least `minimum` hosts, and `settle` seconds without a change."""
 
-    base: tuple[str, ...]
-    minimum: int = 1
-    settle: float = 2.0
+    base: tuple[str, ...]  # hosts that may not be removed
+    minimum: int = 1  # number of hosts
+    settle: float = 2.0  # seconds without a change
 
 
 @dataclass(frozen=True)
 class WatchedFile:
-    """The hosts in force, and the last text of the file with the time of its change. Pure: `look` returns the next
-    state.
+    """The present hosts of the job, and the last text of the host file with the time of its change.
+
+    Pure: `look` returns the next state.
     """
 
-    hosts: tuple[str, ...]
-    text: str = ""
-    changed_at: float = 0.0
+    hosts: tuple[str, ...]  # present hosts of the job
+    text: str = ""  # as last read
+    changed_at: float = 0.0  # when `text` last changed
 
     def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
-        """State after reading a resumed launch's file: a valid edit counts at once, an invalid edit is ignored."""
+        """State after a resumed launch read its host file: valid hosts count at once, an invalid file is ignored."""
         hosts, verdict = judge(text, rules)
         return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
     def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
-        """State after reading `text` at `now`, and the result of the edit."""
+        """State after `text` was read from the host file at time `now`, and the result of the edit."""
         if text != self.text:
             return replace(self, text=text, changed_at=now), EditResult.UNSETTLED
         if now - self.changed_at < rules.settle:
@@ -81,24 +82,30 @@ class WatchedFile:
         return self._with_hosts(hosts), EditResult.ACCEPTED
 
     def _with_hosts(self, hosts: Sequence[str]) -> WatchedFile:
-        """State with these hosts, in order of joining."""
-        return replace(self, hosts=(*(h for h in self.hosts if h in hosts), *(h for h in hosts if h not in self.hosts)))
+        """State with `hosts` as the job's hosts: remaining hosts first, then new hosts."""
+        return replace(
+            self,
+            hosts=(
+                *(host for host in self.hosts if host in hosts),
+                *(host for host in hosts if host not in self.hosts),
+            ),
+        )
 
 
 def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
     """The hosts in a settled text, and whether the text is valid. Blank lines and order do not matter."""
-    hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
+    named_hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if text and not text.endswith("\n"):
-        return hosts, EditResult.TORN
-    if not all(map(_is_address, hosts)):
-        return hosts, EditResult.NO_ADDRESS
-    if len(set(hosts)) != len(hosts):
-        return hosts, EditResult.TWICE
-    if len(hosts) < max(1, rules.minimum):
-        return hosts, EditResult.TOO_FEW
-    if not set(rules.base) <= set(hosts):
-        return hosts, EditResult.BASE_REMOVED
-    return hosts, EditResult.ACCEPTED
+        return named_hosts, EditResult.TORN
+    if not all(map(_is_address, named_hosts)):
+        return named_hosts, EditResult.NO_ADDRESS
+    if len(set(named_hosts)) != len(named_hosts):
+        return named_hosts, EditResult.TWICE
+    if len(named_hosts) < max(1, rules.minimum):
+        return named_hosts, EditResult.TOO_FEW
+    if not set(rules.base) <= set(named_hosts):
+        return named_hosts, EditResult.BASE_REMOVED
+    return named_hosts, EditResult.ACCEPTED
 
 
 def _is_address(line: str) -> bool:
@@ -110,8 +117,8 @@ def _is_address(line: str) -> bool:
 
 
 def _first_invalid_line(text: str) -> tuple[int, str]:
-    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
-    return next((number, line) for number, line in lines if line and not _is_address(line))
+    numbered_lines = ((line_number, line.strip()) for line_number, line in enumerate(text.splitlines(), 1))
+    return next((line_number, line) for line_number, line in numbered_lines if line and not _is_address(line))
 
 
 def instance_of(ip: str) -> str:
@@ -120,7 +127,7 @@ def instance_of(ip: str) -> str:
 
 
 class FileHosts:
-    """The hosts of a manual job. `hosts` are the base hosts; if not `elastic`, they are all hosts, and no file is used.
+    """The hosts of a manual job. `hosts` are the base hosts, or without `elastic` all hosts, and then no file is used.
 
     Creates missing files and keeps existing ones, as the job may be resumed.
     """
@@ -153,14 +160,14 @@ class FileHosts:
         self._watched = WatchedFile(tuple(hosts))
         self.log = HostLog(directory) if elastic else None
         if elastic and self.file.exists():
-            self._watched = self._watched.accepted_at_once(self._read(), self._rules)
+            self._watched = self._watched.accepted_at_once(self._read_file(), self._rules)
         elif elastic:
             write_hosts(directory, hosts)
         self._addresses = {instance_of(host): host for host in self.hosts}
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts in force, in order of joining."""
+        """The present hosts of the job, in order of joining."""
         return self._watched.hosts
 
     @property
@@ -172,33 +179,33 @@ class FileHosts:
         """Read the file and return the membership. Raises HostsError."""
         if not self._elastic:
             return self._target()
-        before = self.hosts
-        self._watched, verdict = self._watched.look(self._read(), self._rules, self._clock())
+        previous_hosts = self.hosts
+        self._watched, verdict = self._watched.look(self._read_file(), self._rules, self._clock())
         if verdict is EditResult.ACCEPTED:
-            self._record_change(before, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
+            self._record_change(previous_hosts, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
         self._warn_of_refusal(verdict)
         return self._target()
 
     def want(self, hosts: Sequence[str], cause: str) -> None:
         """Set the membership of a job without a file."""
-        before, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
-        self._record_change(before, cause, cause)
+        previous_hosts, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
+        self._record_change(previous_hosts, cause, cause)
 
-    def _record_change(self, before: Sequence[str], added_cause: str, removed_cause: str) -> None:
+    def _record_change(self, previous_hosts: Sequence[str], added_cause: str, removed_cause: str) -> None:
         self._revision += 1
-        added = {instance_of(host): added_cause for host in self.hosts if host not in before}
-        removed = {instance_of(host): removed_cause for host in before if host not in self.hosts}
-        self._causes = {**added, **removed}
+        added_causes = {instance_of(host): added_cause for host in self.hosts if host not in previous_hosts}
+        removed_causes = {instance_of(host): removed_cause for host in previous_hosts if host not in self.hosts}
+        self._causes = {**added_causes, **removed_causes}
         self._addresses |= {instance_of(host): host for host in self.hosts}
 
-    def _read(self) -> str:
+    def _read_file(self) -> str:
         try:
-            with self.file.open("rb") as file:
-                raw = file.read(MAX_FILE + 1)
+            with self.file.open("rb") as host_file:
+                raw = host_file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise HostsError(f"{self.file}: {error.strerror}") from error
-        if len(raw) > MAX_FILE:
-            raise HostsError(f"{self.file} is longer than {MAX_FILE} bytes: that is no list of hosts")
+        if len(raw) > MAX_FILE_BYTES:
+            raise HostsError(f"{self.file} is longer than {MAX_FILE_BYTES} bytes, so it cannot be a list of hosts")
         if raw != self._raw:
             self._raw, self._text = raw, self._with_addresses(raw)
         return self._text
@@ -212,26 +219,26 @@ class FileHosts:
             return raw.decode("utf-8", "replace")
         if not text.endswith("\n"):
             return text
-        contents = dict(enumerate(text.splitlines(), 1))
+        numbered_lines = dict(enumerate(text.splitlines(), 1))
         for line in lines:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-                address = contents[line.number] = self._look_up(line.name)
+                address = numbered_lines[line.number] = self._look_up(line.name)
                 self._destinations.setdefault(address, Host(address, line).destination)
                 if line.slots is not None:
                     self._slots.setdefault(address, line.slots)
         host_lines = {line.number for line in lines}
-        return "".join(f"{content if number in host_lines else ''}\n" for number, content in contents.items())
+        return "".join(f"{content if number in host_lines else ''}\n" for number, content in numbered_lines.items())
 
     def destination(self, host: str) -> tuple[str, ...]:
         """Arguments of ssh for the address."""
         return self._destinations.get(host, ("--", host))
 
     def slots(self, host: str) -> int | None:
-        """Number of workers in the host's first line; None if unspecified."""
+        """Number of workers that the host's first line gives, or None if the line gives no number."""
         return self._slots.get(host)
 
     def never_trained(self) -> str:
-        """Base hosts that took part in none of the job's steps; "" if there are none, or no steps."""
+        """Names of the base hosts that took part in none of the job's steps, or "" if the job made no step."""
         idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
         return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""
 
@@ -259,9 +266,9 @@ class FileHosts:
         """Log each invalid edit once."""
         is_refusal = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
         if is_refusal and verdict is not self._last_refusal:
-            reason = verdict.value
+            refusal = verdict.value
             if verdict is EditResult.NO_ADDRESS:
-                number, content = _first_invalid_line(self._text)
-                reason = f"line {number}: {content!r} {reason}"
-            log.warning("%s %s; the membership stays as it is", self.file, reason)
+                line_number, invalid_line = _first_invalid_line(self._text)
+                refusal = f"line {line_number}: {invalid_line!r} {refusal}"
+            log.warning("%s %s; the membership stays as it is", self.file, refusal)
         self._last_refusal = verdict if is_refusal else None

@@ -1,7 +1,8 @@
 """Parser of host files: one host a line, by address or by a name of DNS or of `~/.ssh/config`.
 
-Lines may have `slots=`, an ssh port and comments; files may be in UTF-8 or UTF-16, with or without a BOM. The job uses
-a host's address, at which all other hosts reach it; ssh gets the name as written, so that the user's settings apply.
+Lines may contain `slots=`, an ssh port and comments. Files may be in UTF-8 or UTF-16, with or without a BOM. The job
+uses a host's address, at which all other hosts reach it. The command ssh gets the name as written, so that the user's
+settings apply.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ LOOK_UP_SECONDS = 10.0  # for ssh to read its settings
 
 
 class HostError(ValueError):
-    """A wrong line of a host file; the message names the line and says what to write."""
+    """A line of a host file is wrong. The message names the line and says what to write."""
 
 
 @dataclass(frozen=True)
 class Line:
     """A parsed line. `host` is without ssh's port. `slots` is the number of workers, or None if unspecified."""
 
-    number: int
-    host: str
-    port: int | None = None
-    slots: int | None = None
+    number: int  # in the file, from 1
+    host: str  # name or address, with the user for ssh
+    port: int | None = None  # of ssh
+    slots: int | None = None  # number of workers on the host
 
     @property
     def name(self) -> str:
-        """The host without the user for ssh."""
+        """The host's name or address, without the user name for ssh."""
         return self.host.rpartition("@")[2]
 
 
@@ -45,7 +46,7 @@ class Line:
 class Host:
     """A host: the `address` at which the job's other hosts reach it, and the `line` for ssh."""
 
-    address: str
+    address: str  # at which other hosts reach it
     line: Line
 
     @property
@@ -64,33 +65,38 @@ def decode_text(raw: bytes) -> str:
 
 
 def lines_of(text: str, source: str) -> list[Line]:
-    """Parse the lines. After a host, only a word like `slots=4` is used. Raises HostError."""
-    lines = []
-    for number, content in enumerate(text.splitlines(), 1):
-        words = content.partition("#")[0].split()
+    """Parse the lines. Of the words that follow the host in a line, only a word like `slots=4` is used.
+
+    Raises HostError.
+    """
+    host_lines = []
+    for line_number, line_text in enumerate(text.splitlines(), 1):
+        words = line_text.partition("#")[0].split()
         if words:
-            line = _line(number, words[0], source)
-            lines.append(replace(line, slots=_slots(number, words[1:], source)))
-    return lines
+            line = _line(line_number, words[0], source)
+            host_lines.append(replace(line, slots=_slots(line_number, words[1:], source)))
+    return host_lines
 
 
-def _slots(number: int, words: Sequence[str], source: str) -> int | None:
-    values = [word.partition("=")[2] for word in words if word.startswith("slots=")]
-    if values and not (values[0].isascii() and values[0].isdecimal() and 0 < int(values[0]) <= MOST_SLOTS):
-        raise HostError(f"{source}, line {number}: slots={values[0]}: write a number from 1 to {MOST_SLOTS}")
-    return int(values[0]) if values else None
+def _slots(line_number: int, words: Sequence[str], source: str) -> int | None:
+    slot_values = [word.partition("=")[2] for word in words if word.startswith("slots=")]
+    if slot_values and not (
+        slot_values[0].isascii() and slot_values[0].isdecimal() and 0 < int(slot_values[0]) <= MOST_SLOTS
+    ):
+        raise HostError(f"{source}, line {line_number}: slots={slot_values[0]}: write a number from 1 to {MOST_SLOTS}")
+    return int(slot_values[0]) if slot_values else None
 
 
-def _line(number: int, word: str, source: str) -> Line:
+def _line(line_number: int, word: str, source: str) -> Line:
     user, at_sign, host_and_port = word.rpartition("@")
     host, colon, port = host_and_port.rpartition(":")
     if host_and_port.startswith("[") and host_and_port.endswith("]"):
-        return Line(number, user + at_sign + host_and_port[1:-1])
+        return Line(line_number, user + at_sign + host_and_port[1:-1])
     if not colon or (":" in host and not host.startswith("[")):
-        return Line(number, word)  # no port, or an IPv6 address
+        return Line(line_number, word)  # no port, or an IPv6 address
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise HostError(f"{source}, line {number}: {word!r} has no port after its colon; write HOST or HOST:PORT")
-    return Line(number, user + at_sign + host.strip("[]"), int(port))
+        raise HostError(f"{source}, line {line_number}: {word!r} has no port after its colon; write HOST or HOST:PORT")
+    return Line(line_number, user + at_sign + host.strip("[]"), int(port))
 
 
 def read_lines(file: Path) -> list[Line]:
@@ -114,10 +120,10 @@ def address_of(name: str, *, by_ssh: bool) -> str:
 
 
 def _ssh_hostname(name: str) -> str:
-    """HostName in ssh's settings; the name itself if there is none, or no ssh."""
+    """The HostName that ssh's settings give for this name, or the name itself without such a setting or without ssh."""
     if shutil.which("ssh") is None or name.startswith("-"):
         return name
-    result = subprocess.run(
+    ssh_result = subprocess.run(
         ["ssh", "-G", "--", name],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -125,31 +131,31 @@ def _ssh_hostname(name: str) -> str:
         timeout=LOOK_UP_SECONDS,
         check=False,
     )
-    settings = dict(line.split(" ", 1) for line in result.stdout.splitlines() if " " in line)
+    settings = dict(line.split(" ", 1) for line in ssh_result.stdout.splitlines() if " " in line)
     return settings.get("hostname", name)
 
 
 def resolve_hosts(lines: Sequence[Line], source: str, look_up: Callable[[str], str]) -> list[Host]:
     """Look up the address of each line's host, in order. Raises HostError for an unknown name."""
-    hosts = []
+    resolved_hosts = []
     for line in lines:
         try:
-            hosts.append(Host(look_up(line.name), line))
+            resolved_hosts.append(Host(look_up(line.name), line))
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             reason = getattr(error, "strerror", None) or "the name is unknown"
             raise HostError(
                 f"{source}, line {line.number}: {line.name!r} cannot be looked up: {reason}; write its address"
             ) from error
-    return hosts
+    return resolved_hosts
 
 
 def reachable_address(address: str, job_addresses: Sequence[str]) -> str:
-    """Replace a loopback address, if there are other hosts, by the address from which this machine reaches them.
+    """Replace a loopback address, if the job has other hosts, by this machine's address on the route to these hosts.
 
     A loopback address means a different machine on each host. Raises OSError.
     """
-    remote = [job_address for job_address in job_addresses if not is_loopback(job_address)]
-    return address_towards(remote[0]) if remote and is_loopback(address) else address
+    remote_addresses = [job_address for job_address in job_addresses if not is_loopback(job_address)]
+    return address_towards(remote_addresses[0]) if remote_addresses and is_loopback(address) else address
 
 
 def is_loopback(address: str) -> bool:
@@ -157,10 +163,10 @@ def is_loopback(address: str) -> bool:
 
 
 def address_towards(address: str) -> str:
-    """Return this machine's address on the route to `address`; no packet is sent. Raises OSError."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))
-        return str(probe.getsockname()[0])
+    """Return this machine's address on the route to `address`, without sending a packet. Raises OSError."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
+        probe_socket.connect((address, 9))
+        return str(probe_socket.getsockname()[0])
 
 
 def is_local_address(address: str) -> bool:

@@ -9,13 +9,13 @@ from dyntrain.training import events
 
 @dataclass
 class LauncherLines:
-    """Makes the lines for one job's events, which are passed one by one."""
+    """Makes the log lines for the events of one job. Pass each event to `of`."""
 
     _formed: bool = False
     _announced: set[str] = field(default_factory=set)
 
     def of(self, event: events.Event) -> list[str]:
-        """Lines of an event. A node is announced once until it leaves, however often it reconnects."""
+        """Log lines for an event. A node is announced once until it leaves, however often it reconnects."""
         match event:
             case events.Formed():
                 self._formed = True
@@ -26,6 +26,6 @@ class LauncherLines:
                 ready_line = f"Found prepare data success file: {address}"
                 if self._formed:
                     return [ready_line, f"Launching new worker jobs: {address}"]
-                serving = [f"Launching server node at ip: {address}"] if event.base else []
-                return [ready_line, *serving, f"Launching worker node at ip: {address}"]
+                server_lines = [f"Launching server node at ip: {address}"] if event.base else []
+                return [ready_line, *server_lines, f"Launching worker node at ip: {address}"]
         return []

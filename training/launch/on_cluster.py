@@ -1,7 +1,8 @@
 """`dyntrain launch` on a node of a cluster: the cluster runs the job.
 
 The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
-decide which nodes train. This process only shows the job's events and output; the job does not depend on this process.
+decide which nodes train. This process only shows the job's events and output, and the job does not depend on this
+process.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from dyntrain.training.launch.plan import LaunchError, OnCluster
 from dyntrain.training.ledger import EventTail
 from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, EndQuestion, LaunchQuestion, Reply, ask
 
-LOOK_SECONDS = 0.2
-RETRY_SECONDS = 1.0
-WAIT_SECONDS = 60.0  # for the end of the previous launch
-LAST_SECONDS = 2.0  # without output after the job's end, as the script may still print
-MOST_AT_ONCE = 1024 * 1024
+LOOK_SECONDS = 0.2  # between checks for new events and output
+RETRY_SECONDS = 1.0  # between requests to the node's program
+EARLIER_LAUNCH_SECONDS = 60.0  # for the end of the previous launch
+QUIET_END_SECONDS = 2.0  # without output after the job's end, as the script may still print
+MAX_READ_BYTES = 1024 * 1024
 FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # as MXNet's launchers do
 FORWARDED_PREFIXES = ("MXNET_",)
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code
 
 
 def desk() -> Path | None:
-    """Path of the launch socket; None if this machine is no node of a cluster."""
+    """Path of the socket for launches, or None if this machine is no node of a cluster."""
     if path := os.environ.get(VARIABLE):
         return Path(path)
     return SOCKET if SOCKET.exists() else None
 
 
 def forwarded_environment() -> dict[str, str]:
-    """Variables of this shell that the job gets."""
+    """Environment variables of this shell that are passed on to the job."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -55,31 +56,34 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
 
     Returns 0 if the job finished, 1 if it failed or was ended, 130 if it continues after Ctrl-C.
     """
-    request = uuid.uuid4().hex
-    directory_here = Path.cwd()
+    request_id = uuid.uuid4().hex
+    current_directory = Path.cwd()
     question = LaunchQuestion(
-        request=request,
+        request=request_id,
         command=plan.command,
-        directory=str(directory_here),
+        directory=str(current_directory),
         environment={**forwarded_environment(), **plan.environment},
         dt_scripts=plan.dt_scripts,
     )
-    reply = _ask_repeatedly(path, question, WAIT_SECONDS)
-    directory = Path(reply.directory)
-    if directory != directory_here:
-        _say(f"{directory_here} is not on the shared volume: the job runs in {directory}")
-    _say(f"Created worker host file {directory / HOST_FILE}")
-    _say(f"Created worker host log file {directory / HOST_LOG}")
-    return _follow(_JobStreams(reply), lambda: _ask_repeatedly(path, EndQuestion(request=request)))
+    reply = _ask_repeatedly(path, question, EARLIER_LAUNCH_SECONDS)
+    job_directory = Path(reply.directory)
+    if job_directory != current_directory:
+        _print_line(f"{current_directory} is not on the shared volume: the job runs in {job_directory}")
+    _print_line(f"Created worker host file {job_directory / HOST_FILE}")
+    _print_line(f"Created worker host log file {job_directory / HOST_LOG}")
+    return _follow_job(_JobStreams(reply), lambda: _ask_repeatedly(path, EndQuestion(request=request_id)))
 
 
-def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience: float = 0.0) -> Reply:
-    """Ask the node's program; repeat for `patience` seconds while the refusal is temporary. Raises LaunchError."""
-    deadline = time.monotonic() + patience
+def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience_seconds: float = 0.0) -> Reply:
+    """Send a request to the node's program. Repeat it for up to `patience_seconds` while the refusal is temporary.
+
+    Raises LaunchError.
+    """
+    deadline = time.monotonic() + patience_seconds
     last_refusal = ""
-    while (reply := _answer(path, question)).passing and time.monotonic() < deadline:
+    while (reply := _ask_node(path, question)).passing and time.monotonic() < deadline:
         if reply.refused != last_refusal:
-            _say(f"{reply.refused}; asking again for {patience:.0f} s")
+            _print_line(f"{reply.refused}; asking again for {patience_seconds:.0f} s")
         last_refusal = reply.refused
         time.sleep(RETRY_SECONDS)
     if reply.refused:
@@ -87,7 +91,7 @@ def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience
     return reply
 
 
-def _answer(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
+def _ask_node(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
     """Ask once. Raises LaunchError."""
     try:
         return ask(path, question)
@@ -99,7 +103,7 @@ def _answer(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
             "$DEEPLEARNING_WORKERS_PATH, once it is prepared"
         ) from error
     except (OSError, ValueError) as error:
-        raise LaunchError(f"the node's program does not answer: {error}") from error
+        raise LaunchError(f"the node's program does not answer the launch request: {error}") from error
 
 
 @dataclass
@@ -107,67 +111,70 @@ class _JobStreams:
     """The job's events and the output of this node's worker, from the launch on."""
 
     reply: Reply
-    _tail: EventTail = field(init=False)
-    _output: int = field(init=False)
+    _event_tail: EventTail = field(init=False)
+    _output_byte: int = field(init=False)  # bytes of the log that are shown
 
     def __post_init__(self) -> None:
-        self._tail = EventTail(Path(self.reply.events))
-        log = Path(self.reply.log)
-        self._output = log.stat().st_size if log.exists() else 0
+        self._event_tail = EventTail(Path(self.reply.events))
+        output_file = Path(self.reply.log)
+        self._output_byte = output_file.stat().st_size if output_file.exists() else 0
 
     def events(self) -> list[events.Event]:
-        """New events, without those that this version does not know."""
+        """New events of the job. Kinds of events that this version does not know are left out."""
         try:
-            return self._tail.next(skip_unknown=True)
+            return self._event_tail.next(skip_unknown=True)
         except OSError:
             return []
 
     def copy(self, output: BinaryIO) -> bool:
-        """Copy new output; returns whether there was any."""
-        text, self._output = _read(Path(self.reply.log), self._output)
-        output.write(text)
+        """Copy the worker's new output. Returns whether there was new output."""
+        new_output, self._output_byte = _read_new_output(Path(self.reply.log), self._output_byte)
+        output.write(new_output)
         output.flush()
-        return bool(text)
+        return bool(new_output)
 
 
-def _read(path: Path, start: int) -> tuple[bytes, int]:
-    """Read new output; from the start if the file was truncated."""
+def _read_new_output(path: Path, start_byte: int) -> tuple[bytes, int]:
+    """Read the output from `start_byte` on, or from the file's start if the file was truncated.
+
+    Returns the new end, too.
+    """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(start if start <= size else 0)
-            text = file.read(MOST_AT_ONCE)
-            return text, file.tell()
+        with path.open("rb") as output_file:
+            file_bytes = output_file.seek(0, os.SEEK_END)
+            output_file.seek(start_byte if start_byte <= file_bytes else 0)
+            new_output = output_file.read(MAX_READ_BYTES)
+            return new_output, output_file.tell()
     except OSError:
-        return b"", start
+        return b"", start_byte
 
 
-def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
-    """Show the job's events and output until the job ends; returns the exit code."""
-    code: int | None = None
-    last_output = time.monotonic()
-    lines = LauncherLines()
-    begin = [f"{streams.reply.job} runs on the cluster: tags and groups decide how many nodes train"]
-    while code is None or time.monotonic() - last_output < LAST_SECONDS:
+def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
+    """Show the job's events and output until the job ends. Returns the exit code."""
+    exit_code: int | None = None
+    last_output_at = time.monotonic()
+    launcher_lines = LauncherLines()
+    first_lines = [f"{streams.reply.job} runs on the cluster: tags and groups decide how many nodes train"]
+    while exit_code is None or time.monotonic() - last_output_at < QUIET_END_SECONDS:
         try:
-            while begin:
-                _say(begin.pop())  # inside the try, since the user may press Ctrl-C at once
+            while first_lines:
+                _print_line(first_lines.pop())  # inside the try, since the user may press Ctrl-C at once
             if streams.copy(sys.stdout.buffer):
-                last_output = time.monotonic()
+                last_output_at = time.monotonic()
             for event in streams.events():
                 if isinstance(event, events.Finished | events.Failed):
-                    code, last_output = int(isinstance(event, events.Failed)), time.monotonic()
-                for line in (*lines.of(event), describe(event)):
-                    _say(line)
+                    exit_code, last_output_at = int(isinstance(event, events.Failed)), time.monotonic()
+                for line in (*launcher_lines.of(event), describe(event)):
+                    _print_line(line)
             time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
-            if code is not None:
+            if exit_code is not None:
                 break
             if not _confirms_end():
-                _say(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
+                _print_line(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
                 return INTERRUPTED
-            end()
-    return code
+            end_job()
+    return exit_code
 
 
 def _confirms_end() -> bool:
@@ -185,6 +192,6 @@ def _confirms_end() -> bool:
         return False
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {text}\n")
     sys.stderr.flush()

@@ -15,27 +15,27 @@ from shlex import join, quote
 
 from dyntrain.training.launch.hosts import decode_text, lines_of
 
-SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230
+SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230  # of the parameter server, and of a host's first worker
 MOST_GPUS = 64
-HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # a host's name is also a file's name
+HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # pattern of a host's name, which is also a file's name
 
 
 class TrainerError(ValueError):
-    """Invalid hosts; the message says what is wrong."""
+    """The hosts of a training are invalid. The message says why."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training. `command` is the script's, without the flags of its role."""
+    """The training. `command` starts the training script, without the flags of its role."""
 
     hosts: tuple[str, ...]
-    gpus: int
-    command: tuple[str, ...]
-    log_dir: str
+    gpus: int  # number of GPUs on each host
+    command: tuple[str, ...]  # of the training script, without the flags of its role
+    log_dir: str  # folder for the processes' logs
 
 
 def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
-    """Hosts of a workers file in any format of `dyntrain.training.launch.hosts`. Raises TrainerError."""
+    """Parse a workers file in any format of `dyntrain.training.launch.hosts`. Raises TrainerError."""
     try:
         hosts = tuple(dict.fromkeys(line.host for line in lines_of(decode_text(raw), source)))
     except ValueError as error:
@@ -51,25 +51,36 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
 def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
     """A `bash` script for each host, which starts its processes with their logs and returns at once.
 
-    `idle_hosts` are nodes that joined after the hosts were listed; their script only prints a line.
+    `idle_hosts` are nodes that joined after the hosts were listed; whose script only prints a line.
     """
-    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
-    return idle | {host: _script(training, number) for number, host in enumerate(training.hosts)}
+    idle_scripts = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
+    return idle_scripts | {host: _host_script(training, host_number) for host_number, host in enumerate(training.hosts)}
 
 
-def _script(training: Training, number: int) -> str:
-    tasks = range(number * (training.gpus or 1), (number + 1) * (training.gpus or 1))
-    commands = [_start(training, "ps", number, "")]
-    commands += [_start(training, "worker", task, str(gpu) if training.gpus else "") for gpu, task in enumerate(tasks)]
+def _host_script(training: Training, host_number: int) -> str:
+    worker_tasks = range(host_number * (training.gpus or 1), (host_number + 1) * (training.gpus or 1))
+    commands = [_start_command(training, "ps", host_number, "")]
+    commands += [
+        _start_command(training, "worker", task, str(gpu) if training.gpus else "")
+        for gpu, task in enumerate(worker_tasks)
+    ]
     # ssh starts no login shell, so read the profile with the cluster's environment
     return "\n".join(["[ ! -r /etc/profile ] || . /etc/profile", f"mkdir -p {quote(training.log_dir)}", *commands, ""])
 
 
-def _start(training: Training, role: str, task: int, gpu: str) -> str:
+def _start_command(training: Training, role: str, task: int, gpu: str) -> str:
     """Shell command that starts one process. All streams are redirected, or `ssh` would wait for the process."""
-    servers = [f"{host}:{SERVER_PORT}" for host in training.hosts]
-    workers = [f"{host}:{FIRST_WORKER_PORT + i}" for host in training.hosts for i in range(training.gpus or 1)]
-    role_flags = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]
+    server_addresses = [f"{host}:{SERVER_PORT}" for host in training.hosts]
+    worker_addresses = [
+        f"{host}:{FIRST_WORKER_PORT + gpu_number}"
+        for host in training.hosts
+        for gpu_number in range(training.gpus or 1)
+    ]
+    role_flags = [
+        f"--ps_hosts={','.join(server_addresses)}",
+        f"--worker_hosts={','.join(worker_addresses)}",
+        f"--job_name={role}",
+    ]
     command = join([*training.command, *role_flags, f"--task_index={task}"])
-    log = quote(f"{training.log_dir}/{role}{task}")
-    return f"CUDA_VISIBLE_DEVICES='{gpu}' nohup {command} </dev/null >{log} 2>&1 &"
+    log_path = quote(f"{training.log_dir}/{role}{task}")
+    return f"CUDA_VISIBLE_DEVICES='{gpu}' nohup {command} </dev/null >{log_path} 2>&1 &"

@@ -33,9 +33,9 @@ from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.slots import MOST_SLOTS
-from dyntrain.training.worker.channel.objects import variable
+from dyntrain.training.worker.channel.objects import channel_variable
 
-ALL, SLOTS = "all", "slots"
+ALL, SLOTS = "all", "slots"  # values of --num-servers and of --workers-per-node
 TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
 # options that also apply on a cluster; -n and -H only repeat the cluster's own
@@ -55,34 +55,34 @@ _LAUNCH_OPTIONS = (
 
 
 class LaunchError(ValueError):
-    """The command line, the host file or a host is wrong; the message says what to do."""
+    """A job cannot be launched: the command line, the host file or a host is wrong. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked command line."""
+    """A launch's checked command line."""
 
-    hosts: tuple[str, ...]
-    servers: int
-    launcher: str
+    hosts: tuple[str, ...]  # addresses of the base hosts
+    servers: int  # number of parameter servers
+    launcher: str  # "ssh" or "local"
     elastic: bool
-    host: str
-    port: int
+    host: str  # the coordinator's address
+    port: int  # the coordinator's port; 0: any free port
     command: tuple[str, ...]
     clocks: Clocks
     pause_seconds: float
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
-    destination: str | None
+    destination: str | None  # folder on each host into which the directory is copied
     warm_spares: int
     segment_steps: int | None
-    boundary: Literal["epoch", "segment"]
-    checkpoint_dir: Path | None
-    events: Path | None
+    boundary: Literal["epoch", "segment"]  # where an edit of the host file takes effect
+    checkpoint_dir: Path | None  # folder for commits
+    events: Path | None  # file for a copy of the job's events
     state_transfer: Literal["encrypted", "clear"]
     serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
     dt_scripts: bool = False
-    tensorboard: str | None = None
+    tensorboard: str | None = None  # folder or S3 address for TensorBoard's curves
     resume: bool = False
     master: str = ""  # the base host that runs the coordinator; "": the first
     destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
@@ -111,22 +111,27 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 class OnCluster:
     """A checked command line of a launch on a cluster's node."""
 
-    command: tuple[str, ...]
-    environment: dict[str, str]
+    command: tuple[str, ...]  # the training command
+    environment: dict[str, str]  # variables for the workers
     dt_scripts: bool
 
 
 def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
-    """Parse that command line. Raises LaunchError, also for options that the cluster's configuration decides."""
+    """Parse a launch on a cluster's node.
+
+    Raises LaunchError, also for options that the cluster's configuration decides.
+    """
     parser = _parser()
     args = parser.parse_args(argv)
-    options = [
+    refused_options = [
         name for name, value in vars(args).items() if name not in _LAUNCH_OPTIONS and value != parser.get_default(name)
     ]
-    if options:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise LaunchError(f"{names}: on a cluster its configuration decides this; omit the option")
-    return OnCluster(_command(args), _worker_environment(args), args.dt_scripts)
+    if refused_options:
+        option_names = ", ".join(f"--{name.replace('_', '-')}" for name in refused_options)
+        raise LaunchError(
+            f"{option_names} cannot be given on a cluster, whose configuration decides this: omit the option"
+        )
+    return OnCluster(_training_command(args), _worker_environment(args), args.dt_scripts)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: dyntrain launch -n 2 -H hosts --launcher ssh python train.py . On a cluster's master, without "
         "-H or with -H $DEEPLEARNING_WORKERS_PATH, the job is the cluster's.",
     )
-    _add_processes(parser)
-    _add_job(parser)
+    _add_process_options(parser)
+    _add_job_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
     return parser
 
 
-def _add_processes(parser: argparse.ArgumentParser) -> None:
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--num-workers", type=int, help="number of base hosts, taken from the start of the host file"
     )
@@ -157,7 +162,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
     )
     launcher_help = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
-    parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=launcher_help)
+    parser.add_argument("--launcher", type=_parse_launcher, default="ssh", metavar="{local,ssh}", help=launcher_help)
     parser.add_argument(
         "--workers-per-node",
         metavar="{N,slots}",
@@ -187,7 +192,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address at which the hosts reach this machine; default: the first host")
 
 
-def _add_job(parser: argparse.ArgumentParser) -> None:
+def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -249,7 +254,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
     """Check the arguments. Raises LaunchError."""
     if args.num_workers is None:
         raise LaunchError("-n/--num-workers is missing: give the number of base hosts")
-    all_hosts = _read_hosts(args.hostfile, args.num_workers, args.launcher)
+    all_hosts = _base_and_other_hosts(args.hostfile, args.num_workers, args.launcher)
     hosts = tuple(host.address for host in all_hosts[: args.num_workers])
     local_address = next((host.address for host in all_hosts if is_local_address(host.address)), None)
     if local_address is None and args.host is None and args.launcher == "ssh":
@@ -257,10 +262,10 @@ def make_plan(args: argparse.Namespace) -> Plan:
             f"host file {args.hostfile} does not name this machine: launch on one of its hosts, or give --host with "
             "an address of this machine that these hosts reach"
         )
-    command = _command(args)
+    command = _training_command(args)
     for option in ("checkpoint_dir", "events", "sync_dst_dir"):
-        if problem := not_local_problem(getattr(args, option) or ""):
-            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {problem}")
+        if path_problem := not_local_problem(getattr(args, option) or ""):
+            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {path_problem}")
     if (
         args.tensorboard is not None
         and not args.tensorboard.startswith("s3://")
@@ -269,7 +274,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise LaunchError(f"--tensorboard {args.tensorboard} is no folder and no s3://BUCKET/PREFIX")
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
-    servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
+    servers = len(hosts) if args.num_servers in (None, ALL) else _parse_server_count(args.num_servers, len(hosts))
     try:
         clocks = Clocks(args.liveness_seconds, args.progress_seconds)
     except ValueError as error:
@@ -291,7 +296,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         clocks=clocks,
         pause_seconds=args.pause_seconds,
         worker_environment=_worker_environment(args),
-        server_environment={**_environment(args.env), **_environment(args.env_server)},
+        server_environment={**_parse_assignments(args.env), **_parse_assignments(args.env_server)},
         destination=args.sync_dst_dir,
         warm_spares=args.warm_spares,
         segment_steps=args.segment_steps,
@@ -305,13 +310,16 @@ def make_plan(args: argparse.Namespace) -> Plan:
         resume=args.resume,
         master=local_address if local_address in hosts else hosts[0],
         destinations={host.address: host.destination for host in all_hosts},
-        workers_per_node=_workers_per_node(args.workers_per_node, args.engine),
+        workers_per_node=_parse_workers_per_node(args.workers_per_node, args.engine),
         slots={host.address: host.line.slots for host in all_hosts if host.line.slots is not None},
     )
 
 
-def _command(args: argparse.Namespace) -> tuple[str, ...]:
-    """The command's arguments, also from one quoted string, as in MXNet's tutorial. Raises LaunchError."""
+def _training_command(args: argparse.Namespace) -> tuple[str, ...]:
+    """The arguments of the training command, also if given as one quoted string, as in MXNet's tutorial.
+
+    Raises LaunchError.
+    """
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:
@@ -321,13 +329,15 @@ def _command(args: argparse.Namespace) -> tuple[str, ...]:
         raise LaunchError(str(error)) from error
 
 
-def _servers(text: str, hosts: int) -> int:
-    if text.isascii() and text.isdecimal() and 1 <= int(text) <= hosts:
-        return int(text)
-    raise LaunchError(f"--num-servers {text}: must be {ALL}, or between 1 and the number of base hosts ({hosts})")
+def _parse_server_count(option_text: str, host_count: int) -> int:
+    if option_text.isascii() and option_text.isdecimal() and 1 <= int(option_text) <= host_count:
+        return int(option_text)
+    raise LaunchError(
+        f"--num-servers {option_text}: must be {ALL}, or between 1 and the number of base hosts ({host_count})"
+    )
 
 
-def _workers_per_node(text: str | None, engine: str | None) -> int | None:
+def _parse_workers_per_node(text: str | None, engine: str | None) -> int | None:
     """Number of workers; None if the host file's slots= decide. Raises LaunchError."""
     if text is None:
         return None if engine == "horovod" else 1
@@ -338,7 +348,7 @@ def _workers_per_node(text: str | None, engine: str | None) -> int | None:
     raise LaunchError(f"--workers-per-node {text}: must be {SLOTS}, or between 1 and {MOST_SLOTS}")
 
 
-def _launcher(text: str) -> str:
+def _parse_launcher(text: str) -> str:
     """Parse the launcher; dmlc's own launcher also supports job schedulers."""
     if text not in ("local", "ssh"):
         raise argparse.ArgumentTypeError(
@@ -353,41 +363,48 @@ def _parse_bool(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def _read_hosts(file: Path | None, workers: int, launcher: str) -> list[Host]:
-    """All hosts of the file, without repetitions; the first `workers` are base hosts. Raises LaunchError."""
+def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) -> list[Host]:
+    """All hosts of the host file, without repetitions. The first `workers` hosts are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
-    if file is None:
+    if hosts_file is None:
         if launcher == "ssh":
             raise LaunchError("--launcher ssh needs -H HOSTFILE")
         addresses = [f"127.0.0.{number}" for number in range(1, workers + 1)]
         return [Host(address, Line(number, address)) for number, address in enumerate(addresses, 1)]
     try:
         hosts = resolve_hosts(
-            read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
+            read_lines(hosts_file), f"host file {hosts_file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
         )
         addresses = [host.address for host in hosts]
-        reachable = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
+        reachable_hosts = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
     except (HostError, OSError) as error:
         raise LaunchError(str(error)) from error
-    unique = list({host.address: host for host in reversed(reachable)}.values())[::-1]
-    if len(unique) < workers:
-        raise LaunchError(f"host file {file} names {len(unique)} different hosts, -n asks for {workers}")
-    return unique
+    unique_hosts = list({host.address: host for host in reversed(reachable_hosts)}.values())[::-1]
+    if len(unique_hosts) < workers:
+        raise LaunchError(
+            f"host file {hosts_file} names only {len(unique_hosts)} different hosts, but -n asks for {workers}"
+        )
+    return unique_hosts
 
 
 def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
     """Environment variables of the workers."""
-    settings = {
+    variables = {
         ENGINE: args.engine,
         CHECKS_VARIABLE: args.checks,
-        IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore))),
+        IGNORE_VARIABLE: ",".join(sorted(_parse_rule_codes(args.ignore))),
     }
-    set_values = {name: value for name, value in settings.items() if value}
-    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **set_values}
+    nonempty_variables = {name: value for name, value in variables.items() if value}
+    return {
+        **_parse_assignments(args.env),
+        **_parse_assignments(args.env_worker),
+        **_channel_variables(args.channel),
+        **nonempty_variables,
+    }
 
 
-def _codes(text: str) -> frozenset[str]:
+def _parse_rule_codes(text: str) -> frozenset[str]:
     """Parse the codes of rules. Raises LaunchError."""
     try:
         return codes_in(text)
@@ -395,23 +412,25 @@ def _codes(text: str) -> frozenset[str]:
         raise LaunchError(f"--ignore {text}: {error}") from error
 
 
-def _channels(pairs: Sequence[str]) -> dict[str, str]:
+def _channel_variables(channel_options: Sequence[str]) -> dict[str, str]:
     """Variables for the workers' channels."""
-    environment = {}
-    for pair in pairs:
-        name, _, source = pair.partition("=")
+    variables = {}
+    for name_and_source in channel_options:
+        name, _, source = name_and_source.partition("=")
         try:
-            environment[variable(name)] = checked_source(source)
+            variables[channel_variable(name)] = checked_source(source)
         except ChannelError as error:
-            raise LaunchError(f"--channel {pair}: {error}") from error
-    return environment
+            raise LaunchError(f"--channel {name_and_source}: {error}") from error
+    return variables
 
 
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
-    environment = {}
-    for pair in pairs:
-        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", pair, re.DOTALL)
-        if not match:
-            raise LaunchError(f"{pair!r} is no NAME:VALUE")
-        environment[match[1]] = os.environ.get(match[1], "") if match[2] is None else match[2]
-    return environment
+def _parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
+    variables = {}
+    for assignment in assignments:
+        assignment_match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", assignment, re.DOTALL)
+        if not assignment_match:
+            raise LaunchError(f"{assignment!r} is no NAME:VALUE")
+        variables[assignment_match[1]] = (
+            os.environ.get(assignment_match[1], "") if assignment_match[2] is None else assignment_match[2]
+        )
+    return variables

@@ -1,4 +1,4 @@
-"""Computes how many bytes of a network's gradients each ps-lite server has. Pure."""
+"""Computes how many bytes of a network's gradients are assigned to each ps-lite server. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dyntrain.training.model.networks import Key
 
 @dataclass(frozen=True)
 class Dealt:
-    """Bytes of gradients on each server, and of the largest key."""
+    """The bytes of gradients on each server, and the bytes of the largest key."""
 
-    servers: tuple[int, ...]
-    largest: int
+    servers: tuple[int, ...]  # bytes on each server
+    largest: int  # bytes of the largest key
 
     @property
     def total(self) -> int:
@@ -32,8 +32,8 @@ class Dealt:
 
 
 def deal(keys: Sequence[Key], servers: int) -> Dealt:
-    parts = split(keys, servers)
-    sizes = [0] * servers
-    for part in parts:
-        sizes[server_of(part.number, servers)] += part.size
-    return Dealt(tuple(sizes), max(part.size for part in parts))
+    key_parts = split(keys, servers)
+    server_bytes = [0] * servers
+    for key_part in key_parts:
+        server_bytes[server_of(key_part.number, servers)] += key_part.size
+    return Dealt(tuple(server_bytes), max(key_part.size for key_part in key_parts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-Key = tuple[str, tuple[int, ...], str]
+Key = tuple[str, tuple[int, ...], str]  # name, shape, type of the elements
 Shapes = Iterator[tuple[int, ...]]
 
 RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of each stage, and their output channels
@@ -13,47 +13,59 @@ BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 
 
 def resnet50() -> list[Key]:
     """Gluon's `resnet50_v1` with 1,000 classes: 25.6 million parameters."""
-    return _keys(_resnet50())
+    return _keys_of_shapes(_resnet50())
 
 
 def bert_large() -> list[Key]:
     """The encoder of Devlin et al. (https://arxiv.org/abs/1810.04805) with its pooler: 335 million parameters."""
-    return _keys(_bert_large())
+    return _keys_of_shapes(_bert_large())
 
 
 NETWORKS: dict[str, Callable[[], list[Key]]] = {"ResNet-50": resnet50, "BERT-large": bert_large}
 
 
-def _keys(shapes: Shapes) -> list[Key]:
-    return [(str(number), shape, "float32") for number, shape in enumerate(shapes)]
+def _keys_of_shapes(shapes: Shapes) -> list[Key]:
+    return [(str(key_number), shape, "float32") for key_number, shape in enumerate(shapes)]
 
 
 def _resnet50() -> Shapes:
     yield from ((64, 3, 7, 7), (64,), (64,))
-    channels = 64
-    for blocks, wide in RESNET50_STAGES:
-        narrow = wide // 4
+    input_channels = 64
+    for blocks, output_channels in RESNET50_STAGES:
+        inner_channels = output_channels // 4
         for block in range(blocks):
             yield from (
-                (narrow, channels, 1, 1),
-                (narrow,),
-                (narrow,),
-                (narrow,),
+                (inner_channels, input_channels, 1, 1),
+                (inner_channels,),
+                (inner_channels,),
+                (inner_channels,),
             )  # these convolutions have a bias, besides BatchNorm's two parameters
-            yield from ((narrow, narrow, 3, 3), (narrow,), (narrow,))
-            yield from ((wide, narrow, 1, 1), (wide,), (wide,), (wide,))
+            yield from ((inner_channels, inner_channels, 3, 3), (inner_channels,), (inner_channels,))
+            yield from (
+                (output_channels, inner_channels, 1, 1),
+                (output_channels,),
+                (output_channels,),
+                (output_channels,),
+            )
             if block == 0:
-                yield from ((wide, channels, 1, 1), (wide,), (wide,))
-            channels = wide
-    yield from ((1000, channels), (1000,))
+                yield from ((output_channels, input_channels, 1, 1), (output_channels,), (output_channels,))
+            input_channels = output_channels
+    yield from ((1000, input_channels), (1000,))
 
 
 def _bert_large() -> Shapes:
-    hidden, inner = BERT_HIDDEN, BERT_INNER
-    yield from ((BERT_WORDS, hidden), (BERT_PLACES, hidden), (2, hidden), (hidden,), (hidden,))
+    hidden_size, inner_size = BERT_HIDDEN, BERT_INNER
+    yield from ((BERT_WORDS, hidden_size), (BERT_PLACES, hidden_size), (2, hidden_size), (hidden_size,), (hidden_size,))
     for _ in range(BERT_LAYERS):
         for _ in range(4):  # query, key, value, output
-            yield from ((hidden, hidden), (hidden,))
-        yield from ((hidden,), (hidden,))
-        yield from ((inner, hidden), (inner,), (hidden, inner), (hidden,), (hidden,), (hidden,))
-    yield from ((hidden, hidden), (hidden,))
+            yield from ((hidden_size, hidden_size), (hidden_size,))
+        yield from ((hidden_size,), (hidden_size,))
+        yield from (
+            (inner_size, hidden_size),
+            (inner_size,),
+            (hidden_size, inner_size),
+            (hidden_size,),
+            (hidden_size,),
+            (hidden_size,),
+        )
+    yield from ((hidden_size, hidden_size), (hidden_size,))

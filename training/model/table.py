@@ -10,12 +10,12 @@ from dyntrain.training.model.dealing import Dealt, deal
 from dyntrain.training.model.networks import NETWORKS
 from dyntrain.training.model.prediction import Machines, exchange, pause_seconds, release, step_seconds
 
-BASES = (1, 2, 4)
+BASES = (1, 2, 4)  # numbers of base nodes in the table
 MOST_WORKERS = 64
 # Not measured here, but from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a
 # second in batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
 # (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: `dyntrain model` has an option for this time.
-COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}
+COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}  # seconds of computation in a step
 COPIES = {
     "ResNet-50": 2,
     "BERT-large": 3,
@@ -24,9 +24,9 @@ COPIES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Servers on `bases` base nodes; None: on every member (`servers: all`)."""
+    """Where the servers run: on `bases` base nodes, or with None on every member (`servers: all`)."""
 
-    bases: int | None
+    bases: int | None  # number of base nodes with a server, or None
 
     def servers(self, workers: int) -> int:
         return workers if self.bases is None else self.bases
@@ -38,13 +38,13 @@ class Placement:
 ALL = Placement(None)
 
 
-def placements(bases: Sequence[int]) -> tuple[Placement, ...]:
+def all_placements(bases: Sequence[int]) -> tuple[Placement, ...]:
     return (*(Placement(count) for count in bases), ALL)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, in seconds.
+    """A row of the table of predictions. Times are in seconds.
 
     `efficiency` is the share of a step that is computation. `limit` is the resource that limits the exchange.
     """
@@ -52,12 +52,12 @@ class Row:
     network: str
     workers: int
     placement: Placement
-    exchange: float
-    limit: str
-    step: float
-    efficiency: float
-    pause: float
-    release: float
+    exchange: float  # time to exchange the gradients
+    limit: str  # resource that limits the exchange
+    step: float  # time of a step
+    efficiency: float  # share of a step that is computation
+    pause: float  # pause when a worker joins
+    release: float  # time until survivors of a crash are released
 
 
 @cache
@@ -65,21 +65,23 @@ def dealt(network: str, servers: int) -> Dealt:
     return deal(NETWORKS[network](), servers)
 
 
-def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
-    """Predict one row; the pause is for one joining worker."""
-    load = dealt(network, placement.servers(workers))
-    exchange_bound = exchange(load, workers, machines)
-    step = step_seconds(compute, exchange_bound.seconds, overlap)
+def row(
+    network: str, workers: int, placement: Placement, machines: Machines, compute_seconds: float, overlap: float
+) -> Row:
+    """Predict one row of the table. The pause is that for one joining worker."""
+    server_load = dealt(network, placement.servers(workers))
+    exchange_bound = exchange(server_load, workers, machines)
+    predicted_step = step_seconds(compute_seconds, exchange_bound.seconds, overlap)
     return Row(
         network,
         workers,
         placement,
         exchange_bound.seconds,
         exchange_bound.by,
-        step,
-        compute / step,
-        pause_seconds(load, COPIES[network] * load.total, workers - 1, workers, machines),
-        release(load, workers, machines).seconds,
+        predicted_step,
+        compute_seconds / predicted_step,
+        pause_seconds(server_load, COPIES[network] * server_load.total, workers - 1, workers, machines),
+        release(server_load, workers, machines).seconds,
     )
 
 
@@ -88,48 +90,50 @@ def rows(
     workers: Sequence[int],
     bases: Sequence[int],
     machines: Machines,
-    compute: float | None,
+    compute_seconds: float | None,
     overlap: float,
 ) -> Iterator[Row]:
-    """Predict all rows. With `compute` None, each network's value in `COMPUTE` is used."""
+    """Predict all rows. With `compute_seconds` None, each network's value in `COMPUTE` is used."""
     for network in networks:
-        for count in workers:
-            for placement in placements(bases):
-                if placement is ALL or placement.servers(count) < count:
-                    seconds = COMPUTE[network] if compute is None else compute
-                    yield row(network, count, placement, machines, seconds, overlap)
+        for worker_count in workers:
+            for placement in all_placements(bases):
+                if placement is ALL or placement.servers(worker_count) < worker_count:
+                    network_compute = COMPUTE[network] if compute_seconds is None else compute_seconds
+                    yield row(network, worker_count, placement, machines, network_compute, overlap)
 
 
-def bottleneck_from(network: str, placement: Placement, machines: Machines, compute: float) -> int | None:
+def bottleneck_from(network: str, placement: Placement, machines: Machines, compute_seconds: float) -> int | None:
     """The smallest number of workers from which the exchange takes longer than the computation.
 
-    None if the exchange is shorter up to `MOST_WORKERS`.
+    Returns None if the exchange is shorter for up to `MOST_WORKERS` workers.
     """
-    bottleneck = None
+    bottleneck_workers = None
     for workers in range(MOST_WORKERS, 1, -1):
         if placement.servers(workers) > workers:
             break
-        if exchange(dealt(network, placement.servers(workers)), workers, machines).seconds <= compute:
+        if exchange(dealt(network, placement.servers(workers)), workers, machines).seconds <= compute_seconds:
             break
-        bottleneck = workers
-    return bottleneck
+        bottleneck_workers = workers
+    return bottleneck_workers
 
 
-def advice(network: str, bases: Sequence[int], machines: Machines, compute: float) -> list[str]:
+def advice(network: str, bases: Sequence[int], machines: Machines, compute_seconds: float) -> list[str]:
     """A sentence for each placement, with the number of workers from which the exchange dominates a step."""
-    limits = {placement: bottleneck_from(network, placement, machines, compute) for placement in placements(bases)}
+    bottlenecks = {
+        placement: bottleneck_from(network, placement, machines, compute_seconds) for placement in all_placements(bases)
+    }
     return [
-        f"{network}, servers on {_words(placement)}: "
+        f"{network}, servers on {_placement_text(placement)}: "
         + (
-            f"the exchange takes longer than the computing from {limit} workers on"
-            if limit is not None
+            f"the exchange takes longer than the computing from {bottleneck} workers on"
+            if bottleneck is not None
             else f"the exchange is shorter than the computing up to {MOST_WORKERS} workers"
         )
-        for placement, limit in limits.items()
+        for placement, bottleneck in bottlenecks.items()
     ]
 
 
-def _words(placement: Placement) -> str:
+def _placement_text(placement: Placement) -> str:
     if placement is ALL:
         return "all members"
     return f"{placement.bases} base node{'' if placement.bases == 1 else 's'}"

@@ -1,11 +1,11 @@
 """The batch and the learning rate as functions of the number of workers. Pure.
 
-`FixedGlobal`: the batch over all workers is constant, and so is the rate: the number of workers does not change the
-mathematics. `PerWorker`: the batch grows with the workers, and the rate in proportion to it (the linear scaling rule of
-Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise of the small batch, so the
-rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer
-(v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by the ratio of the
-rates: the momentum correction of Goyal et al., section 3.
+`FixedGlobal`: the batch over all workers is constant, and so is the learning rate. The number of workers does not
+change the mathematics. `PerWorker`: the batch grows with the workers, and the learning rate in proportion to the batch
+(the linear scaling rule of Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise
+of the small batch, so the rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps
+the rate inside its buffer (v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is
+scaled by the ratio of the rates: the momentum correction of Goyal et al., section 3.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dyntrain.training.sampling.whole import whole
 
 @dataclass(frozen=True)
 class FixedGlobal:
-    """Steps of `batch` samples over all workers."""
+    """Batches of `batch` samples over all workers."""
 
-    batch: int
+    batch: int  # samples of a batch over all workers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", whole("batch", self.batch))
@@ -37,25 +37,25 @@ class FixedGlobal:
 class PerWorker:
     """Steps of `batch` samples on each worker.
 
-    The script's rate is meant for `base_workers`, by default `job.size`. `ramp` is the number of samples over which
-    the rate goes to its new value, None for an epoch. `correct_momentum` scales the momentum with the rate.
+    The script's rate is meant for `base_workers`, by default `job.size`. `ramp` is the number of samples over which the
+    rate goes to its new value, or None for an epoch. `correct_momentum` scales the momentum with the rate.
     """
 
-    batch: int
+    batch: int  # samples of a batch on each worker
     base_workers: int | None = None
     ramp: int | None = None
     correct_momentum: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", whole("batch", self.batch))
-        for name, least in (("base_workers", 1), ("ramp", 0)):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole(name, value, least))
+        for field_name, smallest in (("base_workers", 1), ("ramp", 0)):
+            if (value := getattr(self, field_name)) is not None:
+                object.__setattr__(self, field_name, whole(field_name, value, smallest))
 
     def __str__(self) -> str:
-        ramp = "an epoch" if self.ramp is None else f"{self.ramp} samples"
-        momentum = "scaled" if self.correct_momentum else "left"
-        return f"per-worker (rate for {self.meant_for}, ramp over {ramp}, momentum {momentum})"
+        ramp_text = "an epoch" if self.ramp is None else f"{self.ramp} samples"
+        momentum_text = "scaled" if self.correct_momentum else "left"
+        return f"per-worker (rate for {self.meant_for}, ramp over {ramp_text}, momentum {momentum_text})"
 
     @property
     def meant_for(self) -> int:
@@ -67,7 +67,7 @@ class PerWorker:
         if size > 1 and self.base_workers not in (None, size):
             raise ValueError(
                 f"base_workers={self.base_workers} and ElasticJob.join(size={size}) differ: both say for how many "
-                "workers the script's rate is, so give only one"
+                "workers the script's learning rate is meant, so give only one of them"
             )
         return replace(self, base_workers=self.base_workers or size)
 
@@ -76,7 +76,7 @@ class PerWorker:
         return self.batch * workers
 
     def rate_factor(self, workers: int) -> float:
-        """Factor of the script's rate after the ramp."""
+        """Factor by which the script's learning rate is multiplied after the ramp."""
         return workers / self.meant_for
 
 
@@ -90,37 +90,37 @@ class Ramp:
     Samples are counted over all workers since the job began.
     """
 
-    start: float = 1.0
-    goal: float = 1.0
-    since: int = 0
-    length: int = 0
+    start: float = 1.0  # factor at the ramp's start
+    goal: float = 1.0  # factor at the ramp's end
+    since: int = 0  # sample at which the ramp starts
+    length: int = 0  # in samples
 
     def factor(self, samples: int) -> float:
         """The factor after `samples` samples."""
-        progress = samples - self.since
-        if progress >= self.length:
+        ramp_progress = samples - self.since
+        if ramp_progress >= self.length:
             return self.goal
-        if progress <= 0:
+        if ramp_progress <= 0:
             return self.start
-        return self.start + (self.goal - self.start) * progress / self.length
+        return self.start + (self.goal - self.start) * ramp_progress / self.length
 
-    def towards(self, goal: float, samples: int, length: int) -> Ramp:
+    def towards(self, goal: float, trained_samples: int, ramp_samples: int) -> Ramp:
         """Ramp from the current factor to a new goal, so that the rate never jumps. An equal goal changes nothing."""
-        return self if goal == self.goal else Ramp(self.factor(samples), goal, samples, length)
+        return self if goal == self.goal else Ramp(self.factor(trained_samples), goal, trained_samples, ramp_samples)
 
 
 @dataclass(frozen=True)
 class WorkerRate:
     """State of a trainer's rate and schedule.
 
-    `factor` is that of the rate at the last update, `samples` is the number of trained samples, and `unit` is the
-    number of samples that the script's schedule counts as one update.
+    `factor` is the learning rate's factor at the last update, `samples` is the number of trained samples, and `unit` is
+    the number of samples that the script's schedule counts as one update.
     """
 
-    unit: int
-    samples: int = 0
+    unit: int  # samples of one update in the script's schedule
+    samples: int = 0  # trained so far
     ramp: Ramp = Ramp()
-    factor: float = 1.0
+    factor: float = 1.0  # at the last update
 
     @property
     def updates(self) -> int:
@@ -132,9 +132,9 @@ class WorkerRate:
         return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
 
     def after(self, samples: int) -> WorkerRate:
-        """State for the update with so many samples over all workers."""
-        total = self.samples + samples
-        return replace(self, samples=total, factor=self.ramp.factor(total))
+        """State for the next update, which trains on `samples` samples over all workers."""
+        total_samples = self.samples + samples
+        return replace(self, samples=total_samples, factor=self.ramp.factor(total_samples))
 
     @property
     def numbers(self) -> list[float]:

@@ -17,20 +17,21 @@ from dyntrain.training.sampling.sharding import Indices, epoch_order
 
 @dataclass(frozen=True)
 class ShardOrder:
-    """The order. `shards` has the number of samples of each shard, in the dataset's order."""
+    """The order. `shards` contains the number of samples of each shard, in the dataset's order."""
 
-    shards: tuple[int, ...]
-    lanes: int
+    shards: tuple[int, ...]  # number of samples in each shard
+    lanes: int  # number of shards that are read at the same time
 
     def __post_init__(self) -> None:
         if not self.shards or min(self.shards) < 1 or self.lanes < 1:
             raise ValueError(
-                f"{len(self.shards)} shards, {self.lanes} at once: give at least one of each, and no empty shard"
+                f"invalid shards: {len(self.shards)}, of which {self.lanes} are read at once; give at least one, "
+                "and no empty shard"
             )
 
     def __str__(self) -> str:
-        lengths = zlib.crc32(",".join(map(str, self.shards)).encode())
-        return f"{len(self.shards)} shards ({lengths:08x}) in sequence, {self.lanes} at once"
+        lengths_checksum = zlib.crc32(",".join(map(str, self.shards)).encode())
+        return f"{len(self.shards)} shards ({lengths_checksum:08x}) in sequence, {self.lanes} at once"
 
     @property
     def samples(self) -> int:
@@ -38,18 +39,24 @@ class ShardOrder:
 
     def epoch(self, seed: int, epoch: int, step: int) -> Indices:
         """Order of an epoch, shape (samples,), for steps of `step` samples."""
-        starts = np.cumsum((0, *self.shards))
+        shard_starts = np.cumsum((0, *self.shards))
         shard_numbers = epoch_order(len(self.shards), seed, epoch)
-        row = np.concatenate([np.arange(starts[shard], starts[shard + 1]) for shard in shard_numbers])
-        lanes, full = min(self.lanes, step), len(row) // step
-        shares = [step * lane // lanes for lane in range(lanes + 1)]  # cut as a step is cut for so many workers
-        cuts = [len(row) * share // step for share in shares]
+        sample_row = np.concatenate(
+            [np.arange(shard_starts[shard], shard_starts[shard + 1]) for shard in shard_numbers]
+        )
+        lanes, full_steps = min(self.lanes, step), len(sample_row) // step
+        share_ends = [step * lane // lanes for lane in range(lanes + 1)]  # cut as a step is cut for so many workers
+        lane_cuts = [len(sample_row) * share_end // step for share_end in share_ends]
         steps = [
-            row[begin : begin + full * (share_end - share_start)].reshape(full, share_end - share_start)
-            for begin, share_start, share_end in zip(cuts, shares, shares[1:], strict=False)
+            sample_row[lane_begin : lane_begin + full_steps * (share_end - share_start)].reshape(
+                full_steps, share_end - share_start
+            )
+            for lane_begin, share_start, share_end in zip(lane_cuts, share_ends, share_ends[1:], strict=False)
         ]
         last_step = [
-            row[begin + full * (share_end - share_start) : end]
-            for begin, end, share_start, share_end in zip(cuts, cuts[1:], shares, shares[1:], strict=False)
+            sample_row[lane_begin + full_steps * (share_end - share_start) : lane_end]
+            for lane_begin, lane_end, share_start, share_end in zip(
+                lane_cuts, lane_cuts[1:], share_ends, share_ends[1:], strict=False
+            )
         ]
         return np.concatenate([np.concatenate(steps, axis=1).reshape(-1), *last_step])

@@ -1,9 +1,9 @@
 """Each worker's samples in each step: a pure function of (seed, epoch, position, members).
 
 The samples of an epoch are a permutation of `range(samples)` drawn from (seed, epoch). A step takes the next
-`global_batch` samples, and the last step of an epoch the remaining ones. A worker's share is a contiguous slice, by the
-worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded, and no sample
-is dropped unless the script discards it.
+`global_batch` samples, and the last step of an epoch takes the remaining samples. A worker's share is a contiguous
+slice, by the worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded,
+and no sample is dropped unless the script discards it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,41 @@ Indices = npt.NDArray[np.int64]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """Order of an epoch, shape (samples,). PCG64's numbers are the same in all NumPy releases and on all machines."""
+    """Order of an epoch's samples, shape (samples,).
+
+    PCG64's numbers are the same in all NumPy releases and on all machines.
+    """
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(samples)
 
 
 def batch_size(samples: int, global_batch: int, offset: int) -> int:
-    """Samples of the step at `offset` over all workers: `global_batch`, fewer in the last step."""
+    """Number of samples in the step at `offset` over all workers: `global_batch`, fewer in an epoch's last step."""
     return min(global_batch, samples - offset)
 
 
-def share(order: Indices, global_batch: int, offset: int, number: int, workers: int, whole: int = 1) -> Indices:
-    """Slice of the step at `offset` for worker `number` of `workers`, in multiples of `whole` samples.
+def share(order: Indices, global_batch: int, offset: int, number: int, workers: int, unit: int = 1) -> Indices:
+    """The samples of worker `number` of `workers` in the step at `offset`, in multiples of `unit` samples.
 
-    The slice may be empty if there are fewer such multiples than workers.
+    A worker may get none if the step has fewer multiples than workers.
     """
     if not 0 <= number < workers:
         raise ValueError(f"worker number {number} is not in 0..{workers - 1}")
-    pieces = batch_size(len(order), global_batch, offset) // whole
-    first, following = number * pieces // workers, (number + 1) * pieces // workers
-    return order[offset + first * whole : offset + following * whole]
+    unit_count = batch_size(len(order), global_batch, offset) // unit
+    first_unit, end_unit = number * unit_count // workers, (number + 1) * unit_count // workers
+    return order[offset + first_unit * unit : offset + end_unit * unit]
 
 
-def parts(indices: Indices, at_most: int | None) -> list[Indices]:
-    """Split a share into parts of nearly equal size, none larger than `at_most`."""
-    return [indices] if at_most is None else np.array_split(indices, -(-len(indices) // at_most))
+def parts(indices: Indices, max_samples: int | None) -> list[Indices]:
+    """Split a share into parts of nearly equal size, none larger than `max_samples`."""
+    return [indices] if max_samples is None else np.array_split(indices, -(-len(indices) // max_samples))
 
 
 def after_step(position: Position, samples: int, global_batch: int) -> Position:
-    """Position one step later; an epoch's end is the start of the next epoch."""
-    offset = position.offset + batch_size(samples, global_batch, position.offset)
-    if offset == samples:
+    """Position one step later. The end of an epoch is the start of the next epoch."""
+    next_offset = position.offset + batch_size(samples, global_batch, position.offset)
+    if next_offset == samples:
         return Position(epoch=position.epoch + 1, offset=0, step=position.step + 1)
-    return Position(epoch=position.epoch, offset=offset, step=position.step + 1)
+    return Position(epoch=position.epoch, offset=next_offset, step=position.step + 1)
 
 
 def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
@@ -57,5 +60,5 @@ def is_boundary(position: Position, first_step: int, segment_steps: int | None, 
     """
     if position.offset == 0:
         return position.step != first_step
-    steps = position.step - first_step
-    return segment_steps is not None and steps >= segment_steps and steps % segment_steps < within
+    steps_done = position.step - first_step
+    return segment_steps is not None and steps_done >= segment_steps and steps_done % segment_steps < within

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """Convert to int; `value` may be 64.0, as from `256 / 4`, or of NumPy. Raises ValueError with name and value."""
+def whole(name: str, value: Any, smallest: int = 1) -> int:
+    """Convert to int a `value` that may be 64.0, as from `256 / 4`, or of NumPy.
+
+    Raises ValueError with name and value.
+    """
     number = None
     if isinstance(value, float | np.floating):
         number = int(value) if value.is_integer() else None
@@ -18,6 +21,6 @@ def whole(name: str, value: Any, least: int = 1) -> int:
             number = operator.index(value)
         except TypeError:  # an array of several numbers is no whole number
             number = None
-    if number is None or number < least:
-        raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
+    if number is None or number < smallest:
+        raise ValueError(f"{name}={value!r}: must be a whole number, at least {smallest}")
     return number

@@ -1,4 +1,4 @@
-"""Temporary replacement of attributes of modules and classes of other libraries."""
+"""Replaces attributes of other libraries' modules and classes for a while."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Replaced:
         self._originals: dict[tuple[int, str], tuple[Any, bool]] = {}
 
     def replace(self, owner: Any, name: str, make_replacement: Callable[[Any], Any]) -> None:
-        is_own = name in vars(owner)  # otherwise the owner inherits the attribute
-        original = vars(owner)[name] if is_own else getattr(owner, name)
-        self._originals.setdefault((id(owner), name), (original, is_own))
+        has_own_attribute = name in vars(owner)  # otherwise the owner inherits the attribute
+        original = vars(owner)[name] if has_own_attribute else getattr(owner, name)
+        self._originals.setdefault((id(owner), name), (original, has_own_attribute))
         setattr(owner, name, make_replacement(original))
 
     def put_back(self, owner: Any, name: str) -> None:
-        original, is_own = self._originals.pop((id(owner), name))
-        if is_own:
+        original, has_own_attribute = self._originals.pop((id(owner), name))
+        if has_own_attribute:
             setattr(owner, name, original)
         else:
             delattr(owner, name)

@@ -8,12 +8,12 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:] = [entry for entry in sys.path if not entry or Path(entry) != HERE]
-hidden = PathFinder.find_spec("sitecustomize")
-if hidden is not None and hidden.loader is not None:
-    sys.modules["sitecustomize"] = module = module_from_spec(hidden)
-    hidden.loader.exec_module(module)
+OWN_FOLDER = Path(__file__).parent
+sys.path[:] = [path_entry for path_entry in sys.path if not path_entry or Path(path_entry) != OWN_FOLDER]
+hidden_spec = PathFinder.find_spec("sitecustomize")
+if hidden_spec is not None and hidden_spec.loader is not None:
+    sys.modules["sitecustomize"] = module = module_from_spec(hidden_spec)
+    hidden_spec.loader.exec_module(module)
 try:
     from dyntrain.training.dt_scripts.hook import install_hook
 except ImportError:  # a Python of the machine that does not train

@@ -1,4 +1,4 @@
-"""Array functions for the folders that import no MXNet. Another framework would replace MXNet here."""
+"""Array functions on MXNet for folders that do not import MXNet, so that only this module depends on the framework."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def number(value: Any) -> float:
 
 
 def zeros(shape: Sequence[int], dtype: Any, like: Any = None) -> Any:
-    """Return an array of zeros on the device of `like`, or on the CPU if that is None."""
+    """Return an array of zeros on the device of the array `like`, or on the CPU if `like` is None."""
     return mx.nd.zeros(tuple(shape), ctx=None if like is None else like.context, dtype=dtype)
 
 
@@ -40,10 +40,10 @@ def on_host(array: Any) -> Any:
     return array.copyto(mx.cpu())
 
 
-def rows_of(array: Any, axis: int, first: int, end: int) -> Any:
-    """Return a copy of the rows from `first` to before `end` along the axis."""
-    cut = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first, end)
-    return cut.as_np_ndarray() if isinstance(array, mx.np.ndarray) else cut
+def rows_of(array: Any, axis: int, first_row: int, end_row: int) -> Any:
+    """Return a copy of the rows from `first_row` to `end_row - 1` along the axis."""
+    row_slice = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first_row, end_row)
+    return row_slice.as_np_ndarray() if isinstance(array, mx.np.ndarray) else row_slice
 
 
 def wait_for_all() -> None:

@@ -12,7 +12,7 @@ from mxnet.kvstore import KVStoreBase
 
 
 class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """Sums gradients through the engine's present generation; without an engine, only over this worker's devices.
+    """Sums gradients through the engine's present generation, or without an engine only over this worker's devices.
 
     The optimizer never runs on the servers: momentum there cannot be read back, so no commit and no joiner could get
     the momentum.
@@ -27,21 +27,25 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Copy `value` on this worker only: all workers have held the same state since the generation was formed."""
-        source = value[0] if isinstance(value, list) else value
-        for target in out if isinstance(out, list) else [out]:
-            if target is not source:
-                source.copyto(target)
+        source_array = value[0] if isinstance(value, list) else value
+        for target_array in out if isinstance(out, list) else [out]:
+            if target_array is not source_array:
+                source_array.copyto(target_array)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         if self._engine is None:
-            values = value if isinstance(value, list) else [value]
-            targets = (out if isinstance(out, list) else [out]) if out is not None else values
-            total = values[0].as_nd_ndarray()  # with npx.set_np() they are mx.np arrays, which operators do not mix
-            if len(values) > 1:
-                total = mx.nd.add_n(*[v.as_nd_ndarray().as_in_context(total.context) for v in values])
-            for target in targets:
-                if len(values) > 1 or target is not values[0]:
-                    total.copyto(target.as_nd_ndarray())
+            device_arrays = value if isinstance(value, list) else [value]
+            output_arrays = (out if isinstance(out, list) else [out]) if out is not None else device_arrays
+            sum_array = device_arrays[
+                0
+            ].as_nd_ndarray()  # with npx.set_np() they are mx.np arrays, which operators do not mix
+            if len(device_arrays) > 1:
+                sum_array = mx.nd.add_n(
+                    *[device_array.as_nd_ndarray().as_in_context(sum_array.context) for device_array in device_arrays]
+                )
+            for output_array in output_arrays:
+                if len(device_arrays) > 1 or output_array is not device_arrays[0]:
+                    sum_array.copyto(output_array.as_nd_ndarray())
             return
         self._engine.kvstore.pushpull(key, value, out=out, priority=priority)
 

@@ -1,6 +1,6 @@
 """The frames of RecordIO's records, which `feed.frames` describes.
 
-A record that contains the magic number is written in parts, without that number between two parts.
+A record that contains RecordIO's magic number is written in parts, and the number between two parts is left out.
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def payload(raw: bytes) -> bytes:
-    """Return the payload of one record with its frame. Raises ValueError if `raw` is not a whole record."""
+    """Return the payload of one framed record. Raises ValueError if `raw` is not a whole record."""
     offset = 0
-    parts: list[bytes] = []
+    payload_parts: list[bytes] = []
     while True:
         if len(raw) < offset + HEADER.size:
             raise ValueError("the data ends within a record")
-        magic, word = HEADER.unpack_from(raw, offset)
-        kind, length = word >> 29, word & (1 << 29) - 1
-        if magic != MAGIC or len(raw) < offset + 8 + length or (kind in (WHOLE, FIRST)) != (not parts):
-            raise ValueError("no record begins here; does the index belong to another object?")
-        parts.append(raw[offset + 8 : offset + 8 + length])
+        magic, length_word = HEADER.unpack_from(raw, offset)
+        part_kind, length = length_word >> 29, length_word & (1 << 29) - 1
+        if magic != MAGIC or len(raw) < offset + 8 + length or (part_kind in (WHOLE, FIRST)) != (not payload_parts):
+            raise ValueError("no record begins at the index's offset: does the index belong to another object?")
+        payload_parts.append(raw[offset + 8 : offset + 8 + length])
         offset += 8 + (length + 3) // 4 * 4
-        if kind in (WHOLE, LAST):
-            return _MAGIC_BYTES.join(parts)
+        if part_kind in (WHOLE, LAST):
+            return _MAGIC_BYTES.join(payload_parts)
 
 
-def starts_in(file: BinaryIO) -> Iterator[int]:
-    """Yield the offset of each record, from the headers alone. Raises ValueError if a record is damaged or cut off."""
-    size, offset, in_record = os.fstat(file.fileno()).st_size, 0, False
-    while offset < size:
+def record_starts_in_file(file: BinaryIO) -> Iterator[int]:
+    """Yield the offset of each record in a file, which is found by its header.
+
+    Raises ValueError if a record is damaged or cut off.
+    """
+    file_size, offset, in_record = os.fstat(file.fileno()).st_size, 0, False
+    while offset < file_size:
         file.seek(offset)
         header = file.read(HEADER.size)
-        magic, word = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
-        kind, length = word >> 29, word & (1 << 29) - 1
-        if magic != MAGIC or (kind in (MIDDLE, LAST)) != in_record:
+        magic, length_word = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
+        part_kind, length = length_word >> 29, length_word & (1 << 29) - 1
+        if magic != MAGIC or (part_kind in (MIDDLE, LAST)) != in_record:
             raise ValueError(f"at byte {offset} no record begins")
-        if offset + HEADER.size + length > size:
+        if offset + HEADER.size + length > file_size:
             raise ValueError(f"the file ends within the record at byte {offset}")
         if not in_record:
             yield offset
-        in_record = kind in (FIRST, MIDDLE)
+        in_record = part_kind in (FIRST, MIDDLE)
         offset += HEADER.size + (length + 3) // 4 * 4
     if in_record:
         raise ValueError("the last record is incomplete")
@@ -57,5 +60,8 @@ def index_of(data: Path) -> list[str]:
 
     Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
-    with data.open("rb") as file:
-        return [f"{number}\t{start}\n" for number, start in enumerate(starts_in(file))]
+    with data.open("rb") as data_file:
+        return [
+            f"{record_number}\t{record_start}\n"
+            for record_number, record_start in enumerate(record_starts_in_file(data_file))
+        ]

@@ -12,7 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
-from dyntrain.training.feed.listing import in_parallel, reading
+from dyntrain.training.feed.listing import in_parallel, translated_s3_errors
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 from dyntrain.training.host import aws
@@ -22,21 +22,21 @@ from dyntrain.training.worker.channel.objects import objects_of
 from mxnet import gluon  # isort: skip
 
 log = logging.getLogger(__name__)
-MOST_OPEN = 128  # open connections of a process: one for each object that is being read
-SETTINGS = Config(
+MAX_OPEN_OBJECTS = 128  # open connections of a process: one for each object that is being read
+CLIENT_SETTINGS = Config(
     connect_timeout=5,
     read_timeout=20,
     retries={"mode": "standard", "total_max_attempts": 2},
-    max_pool_connections=MOST_OPEN,
+    max_pool_connections=MAX_OPEN_OBJECTS,
 )
 
 
 def make_client() -> Any:
-    return aws.session().client("s3", config=SETTINGS)
+    return aws.session().client("s3", config=CLIENT_SETTINGS)
 
 
 class Streams:
-    """The open objects of this process. A fork opens its own objects. The least recently used are closed."""
+    """The open S3 objects of this process. A forked process opens its own. Closes the least recently used objects."""
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect
@@ -52,13 +52,13 @@ class Streams:
                 self._pid, self._client, self._open = os.getpid(), self.connect(), OrderedDict()
             stream = self._open.pop(source, None) or ObjectStream(self._client, source)
             self._open[source] = stream
-            if len(self._open) > MOST_OPEN:
+            if len(self._open) > MAX_OPEN_OBJECTS:
                 self._open.popitem(last=False)[1].close()
             return stream.read(start, length)
 
 
 class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """The records of one object, as the bytes that were written."""
+    """A dataset of the records in one S3 object, as the bytes that were written."""
 
     def __init__(self, source: S3Object, starts: np.ndarray[Any, np.dtype[np.int64]], streams: Streams) -> None:
         self._source, self._starts, self._streams = source, starts, streams
@@ -68,12 +68,12 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
     def __getitem__(self, index: int) -> bytes:
         """Return the record's payload. Raises ChannelError."""
-        start = int(self._starts[index])
-        end = int(self._starts[index + 1]) if index + 1 < len(self) else self._source.size
+        start_byte = int(self._starts[index])
+        end_byte = int(self._starts[index + 1]) if index + 1 < len(self) else self._source.size
         try:
-            return payload(self._streams.read(self._source, start, end - start))
+            return payload(self._streams.read(self._source, start_byte, end_byte - start_byte))
         except ValueError as error:
-            raise ChannelError(f"{self._source}, record {index}, at byte {start}: {error}") from error
+            raise ChannelError(f"{self._source}, record {index}, at byte {start_byte}: {error}") from error
 
 
 def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
@@ -81,36 +81,39 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
     streams = streams or Streams()
     s3 = streams.connect()
 
-    def read(index: S3Object) -> bytes:
-        with reading(index):
-            return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
+    def read_index(index_object: S3Object) -> bytes:
+        with translated_s3_errors(index_object):
+            return bytes(s3.get_object(Bucket=index_object.bucket, Key=index_object.key)["Body"].read())
 
-    objects = objects_of(s3, source)
-    indexes = in_parallel(read, [index for _, index in objects])
+    data_and_index = objects_of(s3, source)
+    index_texts = in_parallel(read_index, [index_object for _, index_object in data_and_index])
     return [
-        S3Records(data, starts_of(text, index, data.size), streams)
-        for (data, index), text in zip(objects, indexes, strict=True)
+        S3Records(data_object, record_starts_in_index(index_text, index_object, data_object.size), streams)
+        for (data_object, index_object), index_text in zip(data_and_index, index_texts, strict=True)
     ]
 
 
-def starts_of(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def record_starts_in_index(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return where the records of an object of `size` bytes begin, ascending, from the text of its index.
 
-    The index has one line `KEY<tab>OFFSET` for each record; a key may have spaces. Where several records have the same
-    key, MXNet finds only the last; here all are read. Raises ChannelError.
+    The index contains a line `KEY<tab>OFFSET` for each record. A key may contain spaces. Of several records with the
+    same key, MXNet finds only the last, but this function returns all. Raises ChannelError.
     """
-    offsets, keys = [], set()
-    for number, line in enumerate(text.splitlines(), 1):
-        key, tab, offset = line.rpartition(b"\t") if b"\t" in line else line.rpartition(b" ")
-        if not tab or not offset.strip().isdigit() or int(offset) >= size:
-            shown = line.decode("utf-8", "replace")
+    record_starts, record_keys = [], set()
+    for line_number, line in enumerate(text.splitlines(), 1):
+        key, separator, offset_text = line.rpartition(b"\t") if b"\t" in line else line.rpartition(b" ")
+        if not separator or not offset_text.strip().isdigit() or int(offset_text) >= size:
+            shown_line = line.decode("utf-8", "replace")
             raise ChannelError(
-                f"{index_name} is no RecordIO index: line {number}, {shown!r}, is not KEY<tab>OFFSET below {size}"
+                f"{index_name} is no RecordIO index: line {line_number}, {shown_line!r}, is not KEY<tab>OFFSET "
+                f"below {size}"
             )
-        offsets.append(int(offset))
-        keys.add(key.strip())
-    if len(set(offsets)) < len(offsets) or not offsets:
+        record_starts.append(int(offset_text))
+        record_keys.add(key.strip())
+    if len(set(record_starts)) < len(record_starts) or not record_starts:
         raise ChannelError(f"{index_name} is no RecordIO index: it must have at least one offset, and no offset twice")
-    if len(keys) < len(offsets):
-        log.warning("%s: %d keys name %d records; all records are read", index_name, len(keys), len(offsets))
-    return np.sort(np.array(offsets, np.int64))
+    if len(record_keys) < len(record_starts):
+        log.warning(
+            "%s: %d keys name %d records; all records are read", index_name, len(record_keys), len(record_starts)
+        )
+    return np.sort(np.array(record_starts, np.int64))

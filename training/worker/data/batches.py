@@ -22,7 +22,7 @@ class Dataset(Protocol):
 
 
 class ArrayBatches:
-    """A dataset of arrays in memory, of equal length. A batch is fetched at once: the same rows of each array."""
+    """A dataset of arrays in memory, of equal length. A batch consists of the same rows of each array."""
 
     def __init__(self, *arrays: Any) -> None:
         lengths = {len(array) for array in arrays}

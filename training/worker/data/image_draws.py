@@ -1,11 +1,11 @@
 """MXNet's random image operators, seeded for each sample at the cost of two thread switches.
 
-Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of that time is for the 1,024
-generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
-environment variable sets the number of its parallel ones. With zero, an operator that needs a parallel generator
-divides by zero. So a thread without parallel generators runs the image operators and nothing else. With the same seed,
-its draws are those of the calling thread. Sources: `src/resource.cc` and `src/operator/image/image_random-inl.h` of
-MXNet 1.9.1.
+Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of the seeding time is for the
+1,024 generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
+environment variable sets the number of parallel generators in a thread. If the number is zero, an operator that needs a
+parallel generator divides by zero. So a thread without parallel generators runs the image operators and nothing else.
+With the same seed, this thread draws the same numbers as the calling thread. Sources: `src/resource.cc` and
+`src/operator/image/image_random-inl.h` of MXNet 1.9.1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 from mxnet.gluon.data.vision import transforms
 
-COPIES = "MXNET_CPU_PARALLEL_RAND_COPY"
-OPERATORS = (
+COPIES_VARIABLE = "MXNET_CPU_PARALLEL_RAND_COPY"
+RANDOM_OPERATORS = (
     "random_flip_left_right",
     "random_flip_top_bottom",
     "random_brightness",
@@ -35,7 +35,7 @@ OPERATORS = (
     "random_color_jitter",
     "random_lighting",
 )
-DRAW = (
+RANDOM_BLOCKS = (
     transforms.RandomFlipLeftRight,
     transforms.RandomFlipTopBottom,
     transforms.RandomBrightness,
@@ -48,9 +48,11 @@ DRAW = (
 
 
 class ImageDraws:
-    """Runs a loading process's random image operators on a thread of their own. Create one instance, after the fork.
+    """Runs a loading process's random image operators on a thread of their own.
 
-    `numpy_modes` says whether MXNet has NumPy's semantics for shapes, and for arrays.
+    Create one instance in a loading process, after the fork.
+
+    `numpy_modes` says whether MXNet uses NumPy's semantics for shapes, and for arrays.
     """
 
     def __init__(self, numpy_modes: tuple[bool, bool]) -> None:
@@ -59,17 +61,17 @@ class ImageDraws:
         with _without_parallel_generators():
             self._thread.submit(self._start_thread, numpy_modes).result()
         replaced = Replaced()
-        for module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
-            for name in OPERATORS:
-                replaced.replace(module, name, self._on_the_thread)
-        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused)
+        for operator_module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
+            for operator_name in RANDOM_OPERATORS:
+                replaced.replace(operator_module, operator_name, self._runner_on_thread)
+        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
 
     def seed(self, number: int) -> None:
         """Seed the operators' draws from now on, as `mx.random.seed(number)` would."""
         self._seed, self._seed_pending, self._enabled = number, True, True
 
     def stop(self) -> None:
-        """Run the operators on the calling thread from now on."""
+        """Run the image operators on the calling thread from now on."""
         self._enabled = False
 
     @staticmethod
@@ -77,46 +79,50 @@ class ImageDraws:
         mx.util.set_np(*numpy_modes)
         mx.random.seed(0)  # creates this thread's generators
 
-    def _on_the_thread(self, operator: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **options: Any) -> Any:
+    def _runner_on_thread(self, operator: Callable[..., Any]) -> Callable[..., Any]:
+        def run_on_thread(*args: Any, **options: Any) -> Any:
             if self._seed_pending:
                 mx.random.seed(self._seed)
                 self._seed_pending = False
             return operator(*args, **options)
 
         @functools.wraps(operator)
-        def draws(*args: Any, **options: Any) -> Any:
-            return self._thread.submit(run, *args, **options).result() if self._enabled else operator(*args, **options)
+        def draw_if_random(*args: Any, **options: Any) -> Any:
+            return (
+                self._thread.submit(run_on_thread, *args, **options).result()
+                if self._enabled
+                else operator(*args, **options)
+            )
 
-        return draws
+        return draw_if_random
 
-    def _unfused(self, cached: Callable[..., Any]) -> Callable[..., Any]:
+    def _unfused_call(self, call_cached: Callable[..., Any]) -> Callable[..., Any]:
         """Run a block's children one by one: `transforms.Compose` would fuse the children into one operator."""
 
-        @functools.wraps(cached)
-        def calls(block: Any, *args: Any) -> Any:
+        @functools.wraps(call_cached)
+        def call_children(block: Any, *args: Any) -> Any:
             if not self._enabled or not _has_draws(block):
-                return cached(block, *args)
-            active, block._active = block._active, False
+                return call_cached(block, *args)
+            was_active, block._active = block._active, False
             try:
                 return block.forward(*args)
             finally:
-                block._active = active
+                block._active = was_active
 
-        return calls
+        return call_children
 
 
 def _has_draws(block: Any) -> bool:
-    return isinstance(block, DRAW) or any(map(_has_draws, block._children.values()))
+    return isinstance(block, RANDOM_BLOCKS) or any(map(_has_draws, block._children.values()))
 
 
 @contextmanager
 def _without_parallel_generators() -> Iterator[None]:
-    before = os.environ.get(COPIES)
-    os.environ[COPIES] = "0"
+    earlier_value = os.environ.get(COPIES_VARIABLE)
+    os.environ[COPIES_VARIABLE] = "0"
     try:
         yield
     finally:
-        del os.environ[COPIES]
-        if before is not None:
-            os.environ[COPIES] = before
+        del os.environ[COPIES_VARIABLE]
+        if earlier_value is not None:
+            os.environ[COPIES_VARIABLE] = earlier_value

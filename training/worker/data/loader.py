@@ -17,11 +17,11 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.data.loader_processes import (
+    BatchFuture,
     Batchify,
     LoaderProcesses,
-    Packed,
     release,
-    unpack,
+    unpickle_batch,
 )
 from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, key_of_batch
@@ -33,17 +33,17 @@ __all__ = ["Load", "Loader", "LoaderBroken", "SampleError"]
 
 
 class LoaderBroken(RuntimeError):
-    """A loading process has ended, or does not answer."""
+    """A batch cannot be loaded: a loading process has ended, or does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One batch of one worker: the `rows` (None: all) of the batch made from the samples at `indices`."""
+    """A worker's batch to load: the `rows` (None: all rows) of the batch made from the samples at `indices`."""
 
-    seed: int
+    seed: int  # of the random draws
     epoch: int
-    indices: Indices
-    rows: Indices | None = None
+    indices: Indices  # the batch's samples
+    rows: Indices | None = None  # rows of the batch to return; None: all
 
     def equals(self, other: Load) -> bool:
         return (
@@ -57,8 +57,15 @@ class Load:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
     def cut(self, batch: Any) -> Any:
-        """Return this load's rows of `batch`. Raises ValueError if an array does not have one row for each sample."""
-        return batch if self.rows is None else _cut(batch, len(self.indices), slice(self.rows[0], self.rows[-1] + 1))
+        """Return the rows of `batch` that this load asks for.
+
+        Raises ValueError unless arrays have a row for each sample.
+        """
+        return (
+            batch
+            if self.rows is None
+            else _rows_of_batch(batch, len(self.indices), slice(self.rows[0], self.rows[-1] + 1))
+        )
 
 
 class Loader:
@@ -91,11 +98,11 @@ class Loader:
         self.place: Callable[[], tuple[int, bool]] | None = None
         self.sampler, self.whole_batch = sampler, bool(whole_batch)
         self.sequence = dataset.order if isinstance(dataset, Shards) and sampler is None else None
-        self._queue: deque[tuple[Load, Packed]] = deque()
-        self._dropped: list[Packed] = []
+        self._prefetched: deque[tuple[Load, BatchFuture]] = deque()
+        self._dropped: list[BatchFuture] = []
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch, like Gluon's; without a batch size, the number of samples."""
+        """Return an epoch's number of batches, like Gluon's loader, or without a batch size the number of samples."""
         if self.sampler is not None:
             return len(self.sampler)
         if self.batch_size is None:
@@ -110,18 +117,21 @@ class Loader:
 
     @property
     def batch_number(self) -> int:
-        """The number of the current batch in its epoch, from 0: the same on every worker, whenever it joined."""
-        return self._place[0]
+        """The number of the current batch in its epoch, from 0.
+
+        The number is the same on all workers, also on joiners.
+        """
+        return self._batch_place[0]
 
     @property
     def last(self) -> bool:
         """Whether the current batch is the last of its epoch."""
-        return self._place[1]
+        return self._batch_place[1]
 
     @property
-    def _place(self) -> tuple[int, bool]:
+    def _batch_place(self) -> tuple[int, bool]:
         if self.place is None:
-            raise TypeError("this loader was not made by job.loader(), so it has no place in an epoch")
+            raise TypeError("this loader was not made by job.loader(), so it has no current batch in an epoch")
         return self.place()
 
     @property
@@ -130,30 +140,30 @@ class Loader:
         return self._processes is None
 
     def take(self, loads: Iterator[Load]) -> Any:
-        """Return the batch of the first of `loads`, and prefetch the following ones.
+        """Return the batch for the first of `loads`, and prefetch the batches for the following loads.
 
-        `loads` follow from the present membership; batches prefetched for another membership are dropped.
+        `loads` are those of the present membership. Batches prefetched for another membership are dropped.
         """
         if self._processes is None:
             return self._load_here(next(loads))
         self._load_ahead(self._processes, loads)
-        load, packed = self._queue.popleft()
-        return self._pin(self._result(self._processes, load, packed))
+        load, batch_future = self._prefetched.popleft()
+        return self._to_pinned_memory(self._await_batch(self._processes, load, batch_future))
 
     def load(self, load: Load) -> Any:
-        """Load one batch, independent of the prefetched batches."""
+        """Load one batch without using or changing the prefetched batches."""
         if self._processes is None:
             return self._load_here(load)
-        return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
+        return self._to_pinned_memory(self._await_batch(self._processes, load, self._submit(self._processes, load)))
 
     def _load_here(self, load: Load) -> Any:
-        dataset = SeededDataset(self.dataset)
-        samples = [dataset[key] for key in load.keys]
+        seeded_dataset = SeededDataset(self.dataset)
+        samples = [seeded_dataset[key] for key in load.keys]
         if self.whole_batch:
-            dataset.seed(key_of_batch(load.keys))
+            seeded_dataset.seed(key_of_batch(load.keys))
         batch = self._batchify(samples)
         self._padding.check(samples, batch, self._batchify)
-        return self._pin(load.cut(batch))
+        return self._to_pinned_memory(load.cut(batch))
 
     def expect(self, loads: Iterator[Load]) -> None:
         """Start to prefetch the batches that will be taken next.
@@ -167,32 +177,34 @@ class Loader:
     @property
     def in_use(self) -> bool:
         """Whether any batches are prefetched."""
-        return bool(self._queue)
+        return bool(self._prefetched)
 
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
         next_loads = list(islice(loads, self._prefetch + 1))
-        if not all(load.equals(next_load) for (load, _), next_load in zip(self._queue, next_loads, strict=False)):
+        if not all(load.equals(next_load) for (load, _), next_load in zip(self._prefetched, next_loads, strict=False)):
             self.drop()
         self._dropped = release(self._dropped)
-        for load in next_loads[len(self._queue) :]:
-            self._queue.append((load, self._submit(processes, load)))
+        for load in next_loads[len(self._prefetched) :]:
+            self._prefetched.append((load, self._submit(processes, load)))
 
     def drop(self) -> None:
         """Discard the prefetched batches."""
         if self._processes is not None:
-            self._dropped += self._processes.drop([packed for _, packed in self._queue])
-            self._queue.clear()
+            self._dropped += self._processes.drop([batch_future for _, batch_future in self._prefetched])
+            self._prefetched.clear()
 
-    def _submit(self, processes: LoaderProcesses, load: Load) -> Packed:
+    def _submit(self, processes: LoaderProcesses, load: Load) -> BatchFuture:
         try:
             return processes.submit(load.keys)
         except BrokenExecutor as error:
             raise LoaderBroken(_PROCESS_ENDED) from error
 
-    def _result(self, processes: LoaderProcesses, load: Load, packed: Packed) -> Any:
+    def _await_batch(self, processes: LoaderProcesses, load: Load, batch_future: BatchFuture) -> Any:
         try:
-            while (result := packed.result(self._timeout)) is None:  # discarded along with others of the same processes
-                packed = self._submit(processes, load)
+            while (
+                packed_batch := batch_future.result(self._timeout)
+            ) is None:  # discarded along with others of the same processes
+                batch_future = self._submit(processes, load)
         except BrokenExecutor as error:
             raise LoaderBroken(_PROCESS_ENDED) from error
         except TimeoutError as error:
@@ -200,9 +212,9 @@ class Loader:
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
                 "is the storage slow, or shared memory full? Raise timeout=... to wait longer"
             ) from error
-        return load.cut(unpack(result))
+        return load.cut(unpickle_batch(packed_batch))
 
-    def _pin(self, batch: Any) -> Any:
+    def _to_pinned_memory(self, batch: Any) -> Any:
         return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)
 
     def close(self) -> None:
@@ -210,9 +222,9 @@ class Loader:
             self._processes.close()
 
 
-def _cut(batch: Any, samples: int, rows: slice) -> Any:
+def _rows_of_batch(batch: Any, samples: int, rows: slice) -> Any:
     if type(batch) in (list, tuple):
-        return type(batch)(_cut(part, samples, rows) for part in batch)
+        return type(batch)(_rows_of_batch(batch_part, samples, rows) for batch_part in batch)
     shape = getattr(batch, "shape", None)
     if batch is None or shape == () or isinstance(batch, int | float | str):
         return batch  # a value for all samples
@@ -249,7 +261,7 @@ def samples_of(dataset: Any) -> int:
 def discards_last(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
     """Whether an incomplete last batch is left out.
 
-    Raises ValueError for DataLoader arguments that would mean something else here.
+    Raises ValueError for arguments that have another meaning in Gluon's DataLoader.
     """
     if batch_sampler is not None and (batch_size is not None or last_batch != "keep"):
         raise ValueError(
@@ -288,12 +300,14 @@ def make_loader(
     whole_batch: bool | None = False,
     **options: Any,
 ) -> Loader:
-    """Make a loader, and fork its processes, if any. `options` are further arguments of `Loader`."""
+    """Make a loader, and fork its loading processes, if any. `options` are further arguments of `Loader`."""
     if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
         raise ValueError(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"
         )
-    processes = LoaderProcesses(dataset, batchify, workers, whole_batch) if workers else None
+    loading_processes = LoaderProcesses(dataset, batchify, workers, whole_batch) if workers else None
     batches_ahead = 2 * workers if prefetch is None else prefetch
-    pin = None if pinned is None else mx.context.cpu_pinned(pinned)
-    return Loader(dataset, batchify, processes, batches_ahead, timeout, pin, whole_batch=whole_batch, **options)
+    pinned_context = None if pinned is None else mx.context.cpu_pinned(pinned)
+    return Loader(
+        dataset, batchify, loading_processes, batches_ahead, timeout, pinned_context, whole_batch=whole_batch, **options
+    )

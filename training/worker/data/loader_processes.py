@@ -25,34 +25,36 @@ from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import CHECKS_AHEAD, Key, SampleError, WatchedDataset, key_of_batch
 from mxnet.gluon.data import dataloader
 
-START_SECONDS = 120
-FOLDER = "dynload-"  # followed by the pid of the process that owns the folder
+START_SECONDS = 120  # for the loading processes to start
+FOLDER_PREFIX = "dynload-"  # followed by the pid of the process that owns the folder
 KEPT_BYTES = 256 * 1024 * 1024  # freed memory that each process keeps: for a batch of 256 images and their sources
-LONGEST = 70  # characters of a folder's path: a socket's path has at most 107, of which 31 are below the folder
+MAX_FOLDER_CHARACTERS = (
+    70  # characters of a folder's path: a socket's path has at most 107, of which 31 are below the folder
+)
 Batchify = Callable[[list[Any]], Any]
-Packed = Future[bytes | None]  # None: the batch was dropped meanwhile
+BatchFuture = Future[bytes | None]  # None: the batch was dropped meanwhile
 
 
 class LoaderProcesses:
-    """`count` loading processes, forked by the constructor.
+    """The `count` loading processes of a loader, which the constructor forks.
 
-    Construct it before the job is joined or between two loops, while this process is in no group: ps-lite's threads do
-    not survive a fork. The constructing thread must live as long as the processes.
+    Construct an instance before the job is joined or between two loops, while this process is in no group: ps-lite's
+    threads do not survive a fork. The constructing thread must live as long as the processes.
 
     An executor is used instead of Gluon's pool: the executor reports when a process has ended, while the pool would
     wait for the batch for ever. An executor also starts no process in the middle of the job. With `whole_batch`, the
-    random draws of `batchify` follow from the batch; None means that the script does not say.
+    random draws of `batchify` follow from the batch; None means that the script does not give `whole_batch`.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
-        context = multiprocessing.get_context("fork")
+        fork_context = multiprocessing.get_context("fork")
         self._owner = os.getpid()
-        self._ticket = context.RawValue("Q", 0)
-        sweep(Path(tempfile.gettempdir()))
+        self._ticket = fork_context.RawValue("Q", 0)
+        remove_left_folders(Path(tempfile.gettempdir()))
         # multiprocessing passes the descriptors of batches through a socket file of each process. A killed process
         # leaves its file behind, so all are in one folder, which is removed with the processes or at the next start.
-        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
-        work = _Work(
+        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
+        shared_work = _Work(
             os.getpid(),
             WatchedDataset(dataset, 1 if whole_batch else CHECKS_AHEAD),
             batchify or dataloader.default_mp_batchify_fn,
@@ -63,66 +65,74 @@ class LoaderProcesses:
             Padding(batchify, whole_batch),
         )
         mx.nd.waitall()  # MXNet's engine must be idle during the fork
-        self._executor = ProcessPoolExecutor(count, context, work.begin)
+        self._executor = ProcessPoolExecutor(count, fork_context, shared_work.begin)
         self._executor.submit(os.getpid).result(START_SECONDS)
 
     @property
     def pids(self) -> list[int]:
         return list(self._executor._processes)
 
-    def submit(self, keys: Sequence[Key]) -> Packed:
+    def submit(self, keys: Sequence[Key]) -> BatchFuture:
         return self._executor.submit(_fetch, self._ticket.value, list(keys))
 
-    def drop(self, futures: Sequence[Packed]) -> list[Packed]:
-        """Cancel loads that are no longer needed; a load in progress stops at its next sample.
+    def drop(self, batch_futures: Sequence[BatchFuture]) -> list[BatchFuture]:
+        """Cancel batches that are no longer needed. A batch that is being loaded stops at its next sample.
 
-        Returns the futures that were in progress or done, for `release`.
+        Returns the futures that could not be cancelled, for `release`.
         """
         self._ticket.value += 1
-        return [future for future in futures if not future.cancel()]
+        return [batch_future for batch_future in batch_futures if not batch_future.cancel()]
 
     def close(self) -> None:
-        """Kill the processes at once, even one that hangs in its dataset. In a fork of the owner, does nothing."""
+        """Kill the loading processes at once, even if one hangs in its dataset. Does nothing in a fork of the owner."""
         if os.getpid() != self._owner:
             return
-        processes = list((self._executor._processes or {}).values())
+        loading_processes = list((self._executor._processes or {}).values())
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.kill()
+        for loading_process in loading_processes:
+            loading_process.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def sweep(parent: Path) -> None:
+def remove_left_folders(parent: Path) -> None:
     """Remove the folders that were left by loading processes of this user whose worker was killed.
 
     The batches themselves are in unnamed shared memory, which is freed with the processes.
     """
-    for folder in parent.glob(f"{FOLDER}*-*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+    for left_folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
+        owner_pid = left_folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
         try:
-            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path("/proc", pid).exists():
-                shutil.rmtree(folder, ignore_errors=True)
+            if (
+                owner_pid.isdecimal()
+                and left_folder.stat().st_uid == os.getuid()
+                and not Path("/proc", owner_pid).exists()
+            ):
+                shutil.rmtree(left_folder, ignore_errors=True)
         except FileNotFoundError:  # another worker has removed the folder meanwhile
             continue
 
 
-def unpack(packed: bytes) -> Any:
+def unpickle_batch(packed: bytes) -> Any:
     """Unpickle a batch from a loading process. The bytes come only from this process's own pipe."""
     return pickle.loads(packed)  # noqa: S301
 
 
-def release(dropped: Sequence[Packed]) -> list[Packed]:
-    """Free the shared memory of dropped batches, by unpacking them; return the batches that are not loaded yet."""
-    for future in dropped:
-        if future.done() and future.exception() is None and (packed := future.result()) is not None:
-            unpack(packed)
-    return [future for future in dropped if not future.done()]
+def release(dropped_batches: Sequence[BatchFuture]) -> list[BatchFuture]:
+    """Free the shared memory of dropped batches by unpacking them. Returns the batches that are not loaded yet."""
+    for batch_future in dropped_batches:
+        if (
+            batch_future.done()
+            and batch_future.exception() is None
+            and (packed_batch := batch_future.result()) is not None
+        ):
+            unpickle_batch(packed_batch)
+    return [batch_future for batch_future in dropped_batches if not batch_future.done()]
 
 
 # ---- in a loading process
 
 
-class _Dropped(Exception):
+class _BatchDropped(Exception):
     pass
 
 
@@ -130,36 +140,36 @@ class _Dropped(Exception):
 class _Work:
     """The data that a loading process inherits by the fork, and that therefore needs no pickling."""
 
-    parent: int
+    parent: int  # pid of the process that forked
     dataset: WatchedDataset
     batchify: Batchify
-    ticket: Any
+    ticket: Any  # shared number: older batches are dropped
     numpy_modes: tuple[bool, bool]
-    folder: str
+    folder: str  # for temporary files
     whole_batch: bool
     padding: Padding
     batch_ticket: int = 0  # of the current batch
     keys: Sequence[Key] = ()  # of the current batch
 
     def begin(self) -> None:
-        global _work
+        global _inherited_work
         die_with_parent(self.parent)
         keep_freed_memory(KEPT_BYTES)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _work = self
-        if len(self.folder) <= LONGEST:
+        _inherited_work = self
+        if len(self.folder) <= MAX_FOLDER_CHARACTERS:
             tempfile.tempdir = self.folder
         dataloader._worker_initializer(self, *self.numpy_modes)
         self.dataset.begin(ImageDraws(self.numpy_modes))
 
     def __getitem__(self, key: Key) -> Any:
         if self.ticket.value != self.batch_ticket:
-            raise _Dropped
+            raise _BatchDropped
         return self.dataset[key]
 
     def batch_of(self, samples: list[Any]) -> Any:
-        samples = self.dataset.checked(self.keys, samples)
+        samples = self.dataset.reloaded_if_drawn(self.keys, samples)
         if self.whole_batch:
             self.dataset.seed(key_of_batch(self.keys))
         try:
@@ -170,15 +180,15 @@ class _Work:
         return batch
 
 
-_work: _Work | None = None
+_inherited_work: _Work | None = None
 
 
 def _fetch(ticket: int, keys: list[Key]) -> bytes | None:
-    assert _work is not None
-    _work.batch_ticket, _work.keys = ticket, keys
+    assert _inherited_work is not None
+    _inherited_work.batch_ticket, _inherited_work.keys = ticket, keys
     try:
-        return bytes(dataloader._worker_fn(keys, _work.batch_of))
-    except _Dropped:
+        return bytes(dataloader._worker_fn(keys, _inherited_work.batch_of))
+    except _BatchDropped:
         return None
     except SampleError as error:
         error.add_note(f"in a batch of the samples {[index for _, _, index in keys]}")

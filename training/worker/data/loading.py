@@ -25,58 +25,64 @@ class Loading:
         self._at_most: int | None = None
 
     def begin(self, shares: Shares, at_most: int | None) -> None:
-        """Set the shares to load; a batch of more than `at_most` samples is loaded in parts."""
+        """Set the workers' shares to load. A batch of more than `at_most` samples is loaded in parts."""
         self._shares, self._at_most = shares, at_most
 
     @property
     def sequence(self) -> ShardOrder | None:
         """The order that the loaders' shards require, or None. Raises ValueError for different orders."""
-        sequences = {loader.sequence for loader in self.loaders if loader.sequence is not None}
-        if len(sequences) > 1:
+        shard_orders = {loader.sequence for loader in self.loaders if loader.sequence is not None}
+        if len(shard_orders) > 1:
             raise ValueError(
-                f"loaders with different Shards ({'; '.join(sorted(map(str, sequences)))}): an epoch has one order, so "
+                f"loaders with different Shards ({'; '.join(sorted(map(str, shard_orders)))}): an epoch has one "
+                "order, so "
                 "give all the same lengths and the same at_once"
             )
-        return next(iter(sequences), None)
+        return next(iter(shard_orders), None)
 
-    def sampled(self, seed: int) -> SampledBatches | None:
-        """Return the batches of the loaders' sampler, or None. Raises ValueError for two or an unusable one."""
-        samplers = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
-        if len(samplers) > 1:
+    def sampler_batches(self, seed: int) -> SampledBatches | None:
+        """Return the batches of the loaders' batch sampler, or None.
+
+        Raises ValueError for two samplers or an invalid one.
+        """
+        loaders_by_sampler = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
+        if len(loaders_by_sampler) > 1:
             raise ValueError("loaders with two batch samplers: an epoch has one order, so give all the same sampler")
-        loader = next(iter(samplers.values()), None)
+        loader = next(iter(loaders_by_sampler.values()), None)
         return None if loader is None else SampledBatches(loader.sampler, loader.samples, seed)
 
-    def take(self, loader: Loader, position: Position, number: int, workers: int, part: int) -> Any:
-        """Return part `part` of this worker's batch at `position`."""
-        batch = loader.take(islice(self._loads(loader, position, number, workers), part, None))
+    def take(self, loader: Loader, position: Position, number: int, workers: int, part_number: int) -> Any:
+        """Return part `part_number` of this worker's batch at `position`."""
+        batch = loader.take(islice(self._upcoming_loads(loader, position, number, workers), part_number, None))
         if loader.draws_here:  # the script's own draws must not depend on the last sample's seed
-            seed_generators(self._shares.seed, position.step, draws_as(number), part)
+            seed_generators(self._shares.seed, position.step, draws_as(number), part_number)
         return batch
 
     def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
-        """Return the given rows of a batch; `epoch` is the script's number of the epoch."""
-        return loader.load(self._load(loader, epoch, batch, rows))
+        """Return the given rows of a batch. `epoch` is the number that the script has for the epoch."""
+        return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 
     def expect(self, position: Position, number: int, workers: int) -> None:
         """Prefetch the first batches of a generation while it is formed.
 
-        A single loader prefetches; of several, only those in use. A joiner has no loader in use yet, and only its
-        script knows which loader comes first.
+        A single loader always prefetches. Of several loaders, only those in use prefetch. A joiner has no loader in use
+        yet, and only its script knows which loader comes first.
         """
-        used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
-        for loader in used:
-            loader.expect(self._loads(loader, position, number, workers))
+        loaders_in_use = (
+            self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
+        )
+        for loader in loaders_in_use:
+            loader.expect(self._upcoming_loads(loader, position, number, workers))
 
     def close(self) -> None:
         for loader in self.loaders:
             loader.close()
 
-    def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
+    def _upcoming_loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
         for epoch, batch, own_rows in self._shares.ahead(position, number, workers):
             for rows in parts(own_rows, self._at_most):
-                yield self._load(loader, epoch, batch, rows)
+                yield self._load_of_rows(loader, epoch, batch, rows)
 
-    def _load(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:
+    def _load_of_rows(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:
         seed = self._shares.seed
         return Load(seed, epoch, batch, rows) if loader.whole_batch else Load(seed, epoch, batch[rows])

@@ -1,8 +1,9 @@
-"""Detection of a `batchify_fn` that pads the samples of a batch to the size of the largest, as with sentences.
+"""Detects a `batchify_fn` that pads the samples of a batch, such as sentences, to the size of the largest sample.
 
 A worker's share of the batch may be padded to another length than the whole batch. If the loss depends on the padded
-length, as a mean over all positions does, the share silently trains on other numbers. If the loss does not, as under a
-mask, it would be a waste to load the whole batch. Only the script's author knows, so the script must say.
+length, as a mean over all positions does, the results silently change. If the loss does not depend on the length, as
+with a mask, loading the whole batch would be a waste. Only the script's author knows which case applies, so the script
+must give `whole_batch`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CONCATENATES = (
 
 
 class PaddingUnsaid(ValueError):
-    """The script does not give `whole_batch`, which may change the results."""
+    """The script must give `whole_batch`, since its padding may change the results."""
 
 
 MOST_CHECKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are assumed to be like these
@@ -47,79 +48,99 @@ class Padding:
         if len({repr(_sizes(sample)) for sample in samples}) == 1:
             return
         self._trials_left -= 1
-        for sample in _extremes(samples):
+        for sample in _extreme_samples(samples):
             try:
-                alone = batchify([sample])
+                single_batch = batchify([sample])
             except Exception as error:
                 raise PaddingUnsaid(FAILS_ALONE.format(error=f"{type(error).__name__}: {error}") + ADVICE) from error
-            if _depends(batch, alone, len(samples)):
+            if _depends_on_batch(batch, single_batch, len(samples)):
                 raise PaddingUnsaid(CONCATENATES if _concatenates(batch, samples) else PADS_TO_LARGEST + ADVICE)
 
 
-def _parts(sample: Any) -> list[Any] | None:
+def _columns_of(sample: Any) -> list[Any] | None:
     """Return the columns of a sample, or None for a sample with one column."""
     if isinstance(sample, dict):
         return [sample[key] for key in sorted(sample, key=str)]
     if isinstance(sample, list | tuple):
-        plain = not sample or not hasattr(sample[0], "__len__")
-        return None if isinstance(sample, list) and plain else list(sample)
+        has_one_column = not sample or not hasattr(sample[0], "__len__")
+        return None if isinstance(sample, list) and has_one_column else list(sample)
     return None
 
 
 def _sizes(sample: Any) -> Any:
-    """Return the sizes of an array, string or sequence; None for a value without a size, such as a number."""
+    """Return the sizes of an array, string or sequence, or None for a value without a size, such as a number."""
     if (shape := getattr(sample, "shape", None)) is not None:
         return tuple(shape)
-    if (parts := _parts(sample)) is not None:
-        return [_sizes(part) for part in parts]
+    if (sample_columns := _columns_of(sample)) is not None:
+        return [_sizes(column_value) for column_value in sample_columns]
     return (len(sample),) if hasattr(sample, "__len__") else None
 
 
-def _extent(sample: Any) -> int:
-    """Return roughly how many numbers or letters a sample has."""
+def _approximate_size(sample: Any) -> int:
+    """Return roughly how many numbers or letters a sample contains."""
     if isinstance(size := getattr(sample, "size", None), int):
         return size
-    if (parts := _parts(sample)) is not None:
-        return sum(map(_extent, parts))
+    if (parts := _columns_of(sample)) is not None:
+        return sum(map(_approximate_size, parts))
     return len(sample) if hasattr(sample, "__len__") else 1
 
 
-def _extremes(samples: Sequence[Any]) -> list[Any]:
-    """Return the smallest and the largest sample, as a whole and by each column."""
-    columns = [[_extent(sample) for sample in samples]]
-    if _parts(samples[0]) is not None:
-        columns += [[_extent(part) for part in column] for column in zip(*map(_parts, samples), strict=False)]
-    places = {end(range(len(samples)), key=column.__getitem__) for column in columns for end in (min, max)}
-    return [samples[place] for place in sorted(places)]
+def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
+    """Return the samples that are smallest or largest, as a whole or in one of their columns."""
+    column_extents = [[_approximate_size(sample) for sample in samples]]
+    if _columns_of(samples[0]) is not None:
+        column_extents += [
+            [_approximate_size(column_value) for column_value in extents]
+            for extents in zip(*map(_columns_of, samples), strict=False)
+        ]
+    sample_places = {
+        extreme_of(range(len(samples)), key=extents.__getitem__)
+        for extents in column_extents
+        for extreme_of in (min, max)
+    }
+    return [samples[sample_place] for sample_place in sorted(sample_places)]
 
 
 def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
     """Whether an array of the batch concatenates samples with different numbers of rows.
 
-    Samples of one row each would be stacked.
+    Samples of one row each do not count, since they are stacked.
     """
     if isinstance(batch, dict):
         batch = [batch[key] for key in sorted(batch, key=str)]
     if isinstance(batch, list | tuple):
-        parts = [_parts(sample) for sample in samples]
-        columns = zip(*(each for each in parts if each is not None), strict=False)
-        return any(_concatenates(part, column) for part, column in zip(batch, columns, strict=False))
-    rows = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
-    return len(rows) == len(samples) and len(set(rows)) > 1 and getattr(batch, "shape", ())[:1] == (sum(rows),)
-
-
-def _depends(batch: Any, alone: Any, samples: int) -> bool:
-    """Whether a sample's sizes in a batch of its own and in `batch` differ, apart from the axis of the samples."""
-    if isinstance(batch, dict) and isinstance(alone, dict):
-        batch, alone = ([each[key] for key in sorted(each, key=str)] for each in (batch, alone))
-    if isinstance(batch, list | tuple) and isinstance(alone, list | tuple):
-        if (len(batch), len(alone)) == (samples, 1):  # a list of the samples, each unchanged
-            return False
-        return len(batch) != len(alone) or any(
-            _depends(part, single, samples) for part, single in zip(batch, alone, strict=True)
+        sample_columns = [_columns_of(sample) for sample in samples]
+        columns = zip(
+            *(columns_of_sample for columns_of_sample in sample_columns if columns_of_sample is not None), strict=False
         )
-    sizes, own_sizes = getattr(batch, "shape", ()), getattr(alone, "shape", ())
-    if len(sizes) != len(own_sizes):
+        return any(_concatenates(batch_part, column) for batch_part, column in zip(batch, columns, strict=False))
+    row_counts = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
+    return (
+        len(row_counts) == len(samples)
+        and len(set(row_counts)) > 1
+        and getattr(batch, "shape", ())[:1] == (sum(row_counts),)
+    )
+
+
+def _depends_on_batch(batch: Any, single_batch: Any, samples: int) -> bool:
+    """Whether a sample's sizes in `batch` and alone in `single_batch` differ, apart from the samples' axis."""
+    if isinstance(batch, dict) and isinstance(single_batch, dict):
+        batch, single_batch = (
+            [batch_dict[key] for key in sorted(batch_dict, key=str)] for batch_dict in (batch, single_batch)
+        )
+    if isinstance(batch, list | tuple) and isinstance(single_batch, list | tuple):
+        if (len(batch), len(single_batch)) == (samples, 1):  # a list of the samples, each unchanged
+            return False
+        return len(batch) != len(single_batch) or any(
+            _depends_on_batch(batch_part, single_part, samples)
+            for batch_part, single_part in zip(batch, single_batch, strict=True)
+        )
+    batch_sizes, own_sizes = getattr(batch, "shape", ()), getattr(single_batch, "shape", ())
+    if len(batch_sizes) != len(own_sizes):
         return True
-    unequal = [(part, single) for part, single in zip(sizes, own_sizes, strict=True) if part != single]
-    return bool(unequal) and (len(unequal) > 1 or unequal[0][0] != samples * unequal[0][1])
+    unequal_sizes = [
+        (batch_part, single_part)
+        for batch_part, single_part in zip(batch_sizes, own_sizes, strict=True)
+        if batch_part != single_part
+    ]
+    return bool(unequal_sizes) and (len(unequal_sizes) > 1 or unequal_sizes[0][0] != samples * unequal_sizes[0][1])

@@ -1,8 +1,8 @@
 """Random numbers that do not depend on restarts: at each boundary the generators are seeded from the job's position.
 
-MXNet's generators can be seeded but not read, so no commit can hold their state. No commit needs their state: after a
-boundary, draws depend on (seed, step, worker's number) alone. So a job that continues from a commit draws the same
-numbers as without the interruption.
+MXNet's generators can be seeded but not read, so no commit can hold their state. A commit does not need the generators'
+state: after a boundary, draws depend on (seed, step, worker's number) alone. So a job that continues from a commit
+draws the same numbers as without the interruption.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dyntrain.training.trial_files import trial_order
 
 def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     """Seed MXNet's, NumPy's global and Python's `random` generators: dropout and augmentation use all three."""
-    words = np.random.SeedSequence([seed, step, number, part]).generate_state(3)
-    first, second, third = (int(word) for word in words)
-    mx.random.seed(first & 0x7FFFFFFF)
-    np.random.seed(second)
-    random.seed(third)
+    seed_words = np.random.SeedSequence([seed, step, number, part]).generate_state(3)
+    mxnet_seed, numpy_seed, python_seed = (int(seed_word) for seed_word in seed_words)
+    mx.random.seed(mxnet_seed & 0x7FFFFFFF)
+    np.random.seed(numpy_seed)
+    random.seed(python_seed)
 
 
 def draws_as(number: int) -> int:
@@ -35,11 +35,11 @@ def draws_as(number: int) -> int:
     return number if trial is None else int(trial.other_draws)
 
 
-def begin_alike() -> None:
+def seed_alike() -> None:
     """Seed NumPy and Python equally in every process, so that draws before the loop are the same on all workers.
 
-    An example of such draws are random features. NumPy's and Python's initial seeds differ between processes; MXNet's
-    does not. A script's own seed overrides this seed.
+    Such draws are, for example, random features. NumPy's and Python's initial seeds differ between processes, but not
+    the initial seed of MXNet. A script's own seed overrides this seed.
     """
     np.random.seed(0)
     random.seed(0)
@@ -47,15 +47,21 @@ def begin_alike() -> None:
 
 def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
     """Return a generator that is the same on all workers, for a step, or for a whole epoch if `step` is None."""
-    scope = [0, epoch] if step is None else [1, step]
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *scope, zlib.crc32(name.encode())])))
+    scope_words = [0, epoch] if step is None else [1, step]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *scope_words, zlib.crc32(name.encode())])))
 
 
 def drawn_for(
     seed: int, epoch: int, samples: Iterable[int], name: str, draw: Callable[[np.random.Generator], Any]
 ) -> Any:
-    """Call `draw` for each sample and stack the results; a sample's result is the same on any worker, in any batch."""
-    words = [seed, 2, epoch, zlib.crc32(name.encode())]
+    """Call `draw` for each sample and stack the results.
+
+    A sample's result is the same on any worker and in any batch.
+    """
+    seed_words = [seed, 2, epoch, zlib.crc32(name.encode())]
     return np.stack(
-        [draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence([*words, int(i)])))) for i in samples]
+        [
+            draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence([*seed_words, int(sample)]))))
+            for sample in samples
+        ]
     )

@@ -1,8 +1,8 @@
 """The batches of a script's own batch sampler, such as one that groups sentences by length.
 
 A sampler may shuffle in place, or have a generator of its own, so its batches depend on its earlier passes. On every
-worker, the batches of epoch 5 are those of the sampler's sixth pass: a joiner iterates through the passes that it
-missed. NumPy's and Python's global generators are seeded before each pass.
+worker, the batches of epoch 5 are those of the sampler's sixth pass: a joining worker iterates through the passes that
+it missed. NumPy's and Python's global generators are seeded before each pass.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dyntrain.training.worker.refused import Refused
 
 KEPT_PASSES = 2  # prefetched batches may already be of the next epoch
 
-TWICE = (
+REPEATED_MESSAGE = (
     "{name} gives sample {sample} twice in an epoch: each may count once. To draw with replacement, make a "
     "dataset of the draws: SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True)"
 )
 
-CHANGED = (
+CHANGED_MESSAGE = (
     "{name} gives other batches than when job.epochs() began: batches are drawn ahead, also on workers that join "
     "later. Let the sampler draw and count its epochs in its __iter__, not set_epoch()"
 )
@@ -40,18 +40,18 @@ class SampledBatches:
     def __init__(self, sampler: Any, samples: int, seed: int) -> None:
         self._name = f"batch_sampler={type(sampler).__name__}"
         self._samples, self._seed = samples, seed
-        self._script_sampler, self._unused_copy = sampler, self._copy(sampler)
-        self._sampler, self._next = self._copy(sampler), 0  # a copy, and the number of its next pass
+        self._script_sampler, self._unused_copy = sampler, self._copy_of_sampler(sampler)
+        self._sampler, self._next = self._copy_of_sampler(sampler), 0  # a copy, and the number of its next pass
         self._passes: dict[int, list[Indices]] = {}
         self.taken = 0  # samples of an epoch
-        first = self.batches(0)
-        self._first = _checksum(first)
+        first_batches = self.batches(0)
+        self._first = _checksum(first_batches)
         if self._first_checksum() != self._first:
             raise ValueError(
-                f"{self._name} draws other batches each time, but every worker must draw the same. Use only "
+                f"{self._name} draws different batches each time, but every worker must draw the same. Use only "
                 "random, np.random or a seeded generator"
             )
-        self.largest = max(map(len, first))
+        self.largest = max(map(len, first_batches))
         self._summary = f"batches of {type(sampler).__name__} ({self._first:08x})"
 
     def __str__(self) -> str:
@@ -62,29 +62,32 @@ class SampledBatches:
         """Return the indices of each batch of the epoch."""
         if epoch not in self._passes:
             if epoch < self._next:
-                self._sampler, self._next = self._copy(self._unused_copy), 0
+                self._sampler, self._next = self._copy_of_sampler(self._unused_copy), 0
             while self._next <= epoch:
-                drawn, self._next = self._pass(self._sampler, self._next), self._next + 1
-            latest = sorted(self._passes)[1 - KEPT_PASSES :]
-            self._passes = {**{number: self._passes[number] for number in latest}, epoch: drawn}
+                next_batches, self._next = self._iterate_pass(self._sampler, self._next), self._next + 1
+            latest_epochs = sorted(self._passes)[1 - KEPT_PASSES :]
+            self._passes = {
+                **{kept_epoch: self._passes[kept_epoch] for kept_epoch in latest_epochs},
+                epoch: next_batches,
+            }
         return self._passes[epoch]
 
     def refuse_changed(self) -> None:
         """Raise Refused if the script has changed its sampler.
 
-        Only copies of the sampler are iterated, so an unchanged one still yields the same first pass.
+        Only copies of the sampler are iterated, so an unchanged sampler still yields the same first pass.
         """
         try:
-            same = self._first_checksum() == self._first
+            is_unchanged = self._first_checksum() == self._first
         except ValueError:  # e.g. another number of samples
-            same = False
-        if not same:
-            raise Refused(CHANGED.format(name=self._name))
+            is_unchanged = False
+        if not is_unchanged:
+            raise Refused(CHANGED_MESSAGE.format(name=self._name))
 
     def _first_checksum(self) -> int:
-        return _checksum(self._pass(self._copy(self._script_sampler), 0))
+        return _checksum(self._iterate_pass(self._copy_of_sampler(self._script_sampler), 0))
 
-    def _copy(self, sampler: Any) -> Any:
+    def _copy_of_sampler(self, sampler: Any) -> Any:
         try:
             return copy.deepcopy(sampler)
         except TypeError as error:
@@ -93,29 +96,30 @@ class SampledBatches:
                 "gluon.data.BatchSampler or a list of lists of indices"
             ) from error
 
-    def _pass(self, sampler: Any, epoch: int) -> list[Indices]:
+    def _iterate_pass(self, sampler: Any, epoch: int) -> list[Indices]:
         with seeded(self._seed, epoch):
-            batches = [self._indices(batch) for batch in sampler]
-        taken = np.concatenate(batches) if batches else np.zeros(0, np.int64)
-        if not len(taken) or min(map(len, batches)) == 0:
+            batches = [self._batch_indices(batch) for batch in sampler]
+        sampled_indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+        if not len(sampled_indices) or min(map(len, batches)) == 0:
             raise ValueError(f"{self._name}: an epoch must have at least one batch, and no empty batch")
-        if taken.min() < 0 or taken.max() >= self._samples:
+        if sampled_indices.min() < 0 or sampled_indices.max() >= self._samples:
             raise ValueError(
-                f"{self._name} gives index {taken.max() if taken.min() >= 0 else taken.min()}, the dataset has "
+                f"{self._name} gives index "
+                f"{sampled_indices.max() if sampled_indices.min() >= 0 else sampled_indices.min()}, the dataset has "
                 f"{self._samples} samples"
             )
-        if len(np.unique(taken)) < len(taken):
-            twice = int(np.flatnonzero(np.bincount(taken) > 1)[0])
-            raise ValueError(TWICE.format(name=self._name, sample=twice))
-        self.taken = self.taken or len(taken)
-        if len(taken) != self.taken:
+        if len(np.unique(sampled_indices)) < len(sampled_indices):
+            repeated_index = int(np.flatnonzero(np.bincount(sampled_indices) > 1)[0])
+            raise ValueError(REPEATED_MESSAGE.format(name=self._name, sample=repeated_index))
+        self.taken = self.taken or len(sampled_indices)
+        if len(sampled_indices) != self.taken:
             raise ValueError(
-                f"{self._name} gives {len(taken)} samples in epoch {epoch}, but {self.taken} in the first: "
+                f"{self._name} gives {len(sampled_indices)} samples in epoch {epoch}, but {self.taken} in the first: "
                 "all epochs must have equally many, unlike with last_batch='rollover'"
             )
         return batches
 
-    def _indices(self, batch: Any) -> Indices:
+    def _batch_indices(self, batch: Any) -> Indices:
         indices = np.asarray(batch.asnumpy() if hasattr(batch, "asnumpy") else batch)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
             raise ValueError(
@@ -126,15 +130,15 @@ class SampledBatches:
 
 
 def _checksum(batches: list[Indices]) -> int:
-    total = 0
+    checksum = 0
     for batch in batches:
-        total = zlib.crc32(batch.tobytes(), zlib.crc32(len(batch).to_bytes(8, "big"), total))
-    return total
+        checksum = zlib.crc32(batch.tobytes(), zlib.crc32(len(batch).to_bytes(8, "big"), checksum))
+    return checksum
 
 
 @contextmanager
 def seeded(seed: int, epoch: int) -> Iterator[None]:
-    """Seed the global generators of NumPy and Python within the context; restore their states afterwards."""
+    """Seed the global generators of NumPy and Python within the context, and restore their states afterwards."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     python_seed, numpy_seed = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
     random.seed(int(python_seed))

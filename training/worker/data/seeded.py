@@ -1,6 +1,6 @@
 """Datasets whose random draws depend on the sample alone.
 
-Augmentation draws from the generators of Python, NumPy and MXNet. Before each sample, these are seeded from
+Augmentation draws from the generators of Python, NumPy and MXNet. Before each sample, the generators are seeded from
 (seed, epoch, index), so that a sample is the same on any worker, in any process, and when it is loaded again.
 """
 
@@ -20,35 +20,35 @@ from dyntrain.training.worker.data.image_draws import ImageDraws
 
 Key = tuple[int, int, int]  # seed, epoch, index
 CHECKS_AHEAD = 64  # batches whose expected check draw is computed in advance
-_PIXEL_SHAPE = (1, 1, 1)
+_PIXEL_SHAPE = (1, 1, 1)  # of the image for a check draw
 _BATCH_OFFSET = 1 << 62  # above every sample's index
 
 
 class SampleError(RuntimeError):
-    """A sample could not be loaded; the message names the sample and the reason."""
+    """A sample could not be loaded. The message names the sample and the reason."""
 
 
 class SeededDataset:
-    """The samples of `dataset` by key (seed, epoch, index); seeds all generators before each sample."""
+    """The samples of `dataset` by key (seed, epoch, index). All random generators are seeded before each sample."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def __getitem__(self, key: Key) -> Any:
-        words = _words(key)
-        mx.random.seed(words[2])
-        return self._load(key, words)
+        seed_words = _seed_words(key)
+        mx.random.seed(seed_words[2])
+        return self._load_sample(key, seed_words)
 
     def seed(self, key: Key) -> None:
         """Seed all generators for the following draws."""
-        words = _words(key)
-        mx.random.seed(words[2])
-        random.seed(words[0])
-        np.random.seed(words[1])
+        seed_words = _seed_words(key)
+        mx.random.seed(seed_words[2])
+        random.seed(seed_words[0])
+        np.random.seed(seed_words[1])
 
-    def _load(self, key: Key, words: tuple[int, int, int]) -> Any:
-        random.seed(words[0])
-        np.random.seed(words[1])
+    def _load_sample(self, key: Key, seed_words: tuple[int, int, int]) -> Any:
+        random.seed(seed_words[0])
+        np.random.seed(seed_words[1])
         try:
             return self._dataset[key[2]]
         except Exception as error:
@@ -58,9 +58,10 @@ class SeededDataset:
 class WatchedDataset(SeededDataset):
     """A SeededDataset that seeds MXNet's generators only if needed, for a process where nothing else draws from them.
 
-    Seeding them takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them except the image
-    operators, which `ImageDraws` seeds. So the generators are seeded only once a transform has drawn from them.
-    After each batch a draw shows whether one has; the first such batch is loaded again.
+    Seeding MXNet's generators takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them
+    except the image operators, which `ImageDraws` seeds. So the generators are seeded only once a transform has drawn
+    from them. After each batch a draw shows whether a transform has drawn. The first batch with such a draw is loaded
+    again.
     """
 
     def __init__(self, dataset: Any, checks_ahead: int = CHECKS_AHEAD) -> None:
@@ -77,16 +78,16 @@ class WatchedDataset(SeededDataset):
             return super().__getitem__(key)
         if not self._expected:
             self._compute_checks()
-        words = _words(key)
+        seed_words = _seed_words(key)
         if self._images is not None:
-            self._images.seed(words[2])
-        return self._load(key, words)
+            self._images.seed(seed_words[2])
+        return self._load_sample(key, seed_words)
 
-    def checked(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
-        """Return the samples of a batch, loaded again if one has drawn from MXNet's unseeded generators."""
+    def reloaded_if_drawn(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
+        """Return the samples of a batch, loaded again if a transform has drawn from MXNet's unseeded generators."""
         if self._images is not None:
             self._images.stop()
-        if self._has_drawn or _draw() == self._expected.pop():
+        if self._has_drawn or _draw_check() == self._expected.pop():
             return samples
         self._has_drawn = True
         return [self[key] for key in keys]
@@ -97,7 +98,7 @@ class WatchedDataset(SeededDataset):
 
     def _compute_checks(self) -> None:
         mx.random.seed(0)
-        self._expected = [_draw() for _ in range(self._checks_ahead)][::-1]
+        self._expected = [_draw_check() for _ in range(self._checks_ahead)][::-1]
         mx.random.seed(0)
 
 
@@ -107,12 +108,14 @@ def key_of_batch(keys: Sequence[Key]) -> Key:
     return seed, epoch, _BATCH_OFFSET + index
 
 
-def _draw() -> tuple[float, float]:
-    """Draw from each of the two kinds of generator that MXNet's operators use: any earlier draw changes the result."""
-    image = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
-    return image.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
+def _draw_check() -> tuple[float, float]:
+    """Draw from each of the two kinds of generators of MXNet's operators. Any earlier draw changes the result."""
+    image_draw = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
+    return image_draw.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
 
 
-def _words(key: Key) -> tuple[int, int, int]:
-    first, second, third = struct.unpack("<III", hashlib.blake2b(struct.pack("<QQQ", *key), digest_size=12).digest())
-    return first, second, third & 0x7FFFFFFF
+def _seed_words(key: Key) -> tuple[int, int, int]:
+    python_seed, numpy_seed, mxnet_seed = struct.unpack(
+        "<III", hashlib.blake2b(struct.pack("<QQQ", *key), digest_size=12).digest()
+    )
+    return python_seed, numpy_seed, mxnet_seed & 0x7FFFFFFF

@@ -19,7 +19,7 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
     A `job.loader` reads each shard in sequence. The workers together read `at_once` shards at a time, in an order drawn
     for each epoch. Choose `at_once` at least as large as the number of workers: then no worker skips records that
-    another one reads.
+    another worker reads.
     """
 
     def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:
@@ -35,9 +35,9 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(f"record {index} of {len(self)}")
-        shard = bisect_right(self._ends, index)
-        return self._shards[shard][index - (self._ends[shard - 1] if shard else 0)]
+        shard_number = bisect_right(self._ends, index)
+        return self._shards[shard_number][index - (self._ends[shard_number - 1] if shard_number else 0)]
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
-        """Transform all shards, like Gluon's `transform`; the result has the same order."""
+        """Transform the samples of all shards, like Gluon's `transform`. The result has the same order of samples."""
         return Shards([shard.transform(fn, lazy) for shard in self._shards], self.order.lanes)

@@ -114,7 +114,7 @@ def loop_config_of(
         raise ValueError(
             f"batching={batching!r}: must be PerWorker(64) or FixedGlobal(64), which equals global_batch=64"
         )
-    drawn = loading.sampled(seed)
+    drawn = loading.sampler_batches(seed)
     if drawn is not None:
         if batching is not None:
             raise ValueError(

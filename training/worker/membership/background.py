@@ -1,4 +1,4 @@
-"""Work in parallel to the training thread, and timing of its parts."""
+"""Runs work in parallel to the training thread, and measures how long parts of work take."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Stopwatch:
         self.laps: dict[str, float] = {}
         self._since = time.monotonic()
 
-    def lap(self, name: str) -> None:
-        now = time.monotonic()
-        self.laps[name], self._since = now - self._since, now
+    def lap(self, lap_name: str) -> None:
+        lap_at = time.monotonic()
+        self.laps[lap_name], self._since = lap_at - self._since, lap_at
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Run `work` on a daemon thread; return a future with its result or error."""
+    """Run `work` on a daemon thread. Returns a future with the result or error of `work`."""
     future: Future[T] = Future()
 
-    def run() -> None:
+    def run_work() -> None:
         try:
             future.set_result(work())
         except BaseException as error:  # noqa: BLE001  # the future raises the error in its caller
@@ -36,5 +36,5 @@ def in_background(work: Callable[[], T]) -> Future[T]:
             traceback.clear_frames(error.__traceback__)
             future.set_exception(error)
 
-    threading.Thread(target=run, name="state", daemon=True).start()
+    threading.Thread(target=run_work, name="state", daemon=True).start()
     return future

@@ -1,8 +1,8 @@
 """A worker's connection to its coordinator: one thread reads, the training thread writes and waits for orders.
 
-The connection may drop while the worker trains. Then the worker reconnects and repeats its last unanswered message,
-for at most `Clocks.patience` seconds. A worker that the coordinator no longer knows gets `Refused` and ends; its
-supervisor starts a new one.
+The connection may drop while the worker trains. Then the worker reconnects and repeats its last unanswered message, for
+at most `Clocks.patience` seconds. A worker that the coordinator no longer knows gets `Refused` and ends, and its
+supervisor starts a new worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ log = logging.getLogger(__name__)
 
 
 class CoordinatorLost(RuntimeError):
-    """The coordinator refused this worker or was unreachable for too long. The supervisor decides what follows."""
+    """The coordinator refused this worker or was unreachable for too long.
+
+    The supervisor decides whether a new worker starts.
+    """
 
 
 def read_control_file() -> ControlFile | None:
@@ -60,7 +63,7 @@ OWN_RANDOM = random.SystemRandom()  # not `random`: a draw from the global gener
 
 
 class CoordinatorClient:
-    """The connection to the coordinator, kept up by a reading thread.
+    """A worker's connection to the coordinator, which a reading thread restores whenever it breaks.
 
     `urgent` is called on the reading thread with the orders that must not wait for the training thread. `safe` is
     called at each connection, and returns this node's newest safe state. Without `clocks`, the control file's clocks
@@ -85,10 +88,10 @@ class CoordinatorClient:
         self._connection: BlockingConnection | None = None
         self._closed = False
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="coordinator", daemon=True).start()
+        threading.Thread(target=self._run_connections, name="coordinator", daemon=True).start()
 
     def say(self, message: FromWorker, awaits_answer: bool = False) -> None:
-        """Send a message; while the connection is down, one that awaits no answer is dropped."""
+        """Send a message. While the connection is down, a message that awaits no answer is dropped."""
         with self._lock:
             if awaits_answer:
                 self._dialogue.sent(message)
@@ -99,17 +102,17 @@ class CoordinatorClient:
                     self._connection.send(encode(message))
 
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
-        """Report that the script begins another loop over epochs; later connections use these terms too."""
+        """Report that the script begins another loop over epochs. Later connections send the same `terms`."""
         with self._lock:
             self._hello = self._hello.model_copy(update=dict(terms))
         self.say(Entered(generation=generation, **dict(terms)), awaits_answer=True)
 
-    def order(self, seconds: float | None = None) -> FromCoordinator:
-        """Wait for the next order. Raises CoordinatorLost, or TimeoutError after `seconds`."""
+    def order(self, timeout_seconds: float | None = None) -> FromCoordinator:
+        """Wait for the coordinator's next order. Raises CoordinatorLost, or TimeoutError after `timeout_seconds`."""
         try:
-            order = self._orders.get(timeout=seconds)
+            order = self._orders.get(timeout=timeout_seconds)
         except queue.Empty:
-            raise TimeoutError(f"no order from the coordinator within {seconds} s") from None
+            raise TimeoutError(f"no order from the coordinator within {timeout_seconds} s") from None
         if isinstance(order, BaseException):
             raise order
         return order
@@ -127,55 +130,59 @@ class CoordinatorClient:
                 with contextlib.suppress(WebSocketException, OSError):
                     self._connection.close()
 
-    def _run(self) -> None:
+    def _run_connections(self) -> None:
         try:
-            self._converse()
+            self._keep_connected()
         # handed to the training thread, which otherwise would not notice that this thread has ended
         except BaseException as error:  # noqa: BLE001
             self._orders.put(error)
         self._end_if_blocked()
 
-    def _converse(self) -> None:
-        down_since, delay = time.monotonic(), 0.1
+    def _keep_connected(self) -> None:
+        down_since, delay_seconds = time.monotonic(), 0.1
         while not self._closed:
             try:
                 # a restarted coordinator has another address and token
                 self._control = read_control_file() or self._control
-                left = down_since + self._clocks.patience - time.monotonic()
-                with connected(self._control.url, self._control.certificate, self._clocks, max(1.0, left)) as line:
+                seconds_left = down_since + self._clocks.patience - time.monotonic()
+                with connected(
+                    self._control.url, self._control.certificate, self._clocks, max(1.0, seconds_left)
+                ) as line:
                     try:
                         self._listen(line)
                     finally:
                         with self._lock:
                             self._connection = None
                         # patience counts from the end of the last connection
-                        down_since, delay = time.monotonic(), 0.1
+                        down_since, delay_seconds = time.monotonic(), 0.1
             except ValidationError as error:  # the error's text would contain the message and its tokens
                 log.warning("coordinator at %s: it sent a message that is no valid %s", self._control.url, error.title)
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
             if time.monotonic() - down_since > self._clocks.patience:
-                raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._clocks.patience:.0f} s")
+                raise CoordinatorLost(
+                    f"the coordinator at {self._control.url} was unreachable for {self._clocks.patience:.0f} s"
+                )
             self._done.wait(
-                spread(delay, OWN_RANDOM.random(), 0.5)
+                spread(delay_seconds, OWN_RANDOM.random(), 0.5)
             )  # spread, as all workers of the job reconnect at once
-            delay = min(2.0, delay * 2)
+            delay_seconds = min(2.0, delay_seconds * 2)
 
-    def _listen(self, line: BlockingConnection) -> None:
-        """Send the hello and repeat the unanswered message, with nothing in between; then receive orders."""
-        challenge, safe = line.recv(answer_seconds(self._clocks)), self._safe()
+    def _listen(self, connection: BlockingConnection) -> None:
+        """Send the hello and, with nothing in between, the unanswered message again. Then receive orders."""
+        challenge, safe_copy = connection.recv(answer_seconds(self._clocks)), self._safe()
         with self._lock:
             if self._closed:
                 return
             hello = self._hello.model_copy(
-                update={**self._dialogue.hello_fields(), "identity": self._control.identity, "safe": safe}
+                update={**self._dialogue.hello_fields(), "identity": self._control.identity, "safe": safe_copy}
             )
-            line.send(encode(answer_challenge(challenge, hello, self._control.token)))
+            connection.send(encode(answer_challenge(challenge, hello, self._control.token)))
             if self._dialogue.pending is not None:
-                line.send(encode(self._dialogue.pending))
-            self._connection = line
-        for text in line:
-            self._take(decode(text))
+                connection.send(encode(self._dialogue.pending))
+            self._connection = connection
+        for order_text in connection:
+            self._take_order(decode(order_text))
 
     def _end_if_blocked(self) -> None:
         """End the process if the training thread does not close this connection in time.
@@ -186,7 +193,7 @@ class CoordinatorClient:
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
             self._end(TEMPORARY_FAILURE)
 
-    def _take(self, order: FromCoordinator) -> None:
+    def _take_order(self, order: FromCoordinator) -> None:
         if isinstance(order, Refused):
             self._closed = True
             raise CoordinatorLost(order.reason)

@@ -36,9 +36,9 @@ class Committing:
     def begin(
         self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None = None
     ) -> None:
-        """Start to write a commit; `keep` is that of `CommitStore.write`.
+        """Start to write a commit. `keep` is passed to `CommitStore.write`.
 
-        Call it only when `is_writing` is false: slow storage gets fewer commits, not a queue of states.
+        Call `begin` only when `is_writing` is false: slow storage gets fewer commits, not a queue of states.
         """
         self._thread = threading.Thread(
             target=self._write, args=(generation, position, block, keep), name="commit", daemon=True
@@ -51,9 +51,9 @@ class Committing:
             os.PRIO_PROCESS, threading.get_native_id(), COMMIT_NICENESS
         )  # only of this thread, so that training comes first
         try:
-            name = self._store.write(position.step, generation, block, keep)
+            commit_name = self._store.write(position.step, generation, block, keep)
         except CheckpointError as error:
             log.error("%s", error)  # training continues; the previous commit remains
             self._say(CommitFailed(generation=generation, position=position, reason=str(error)))
             return
-        self._say(Committed(generation=generation, position=position, name=name))
+        self._say(Committed(generation=generation, position=position, name=commit_name))

@@ -58,8 +58,8 @@ from dyntrain.training.worker.refused import Refused, Unrecoverable, past_help, 
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
-STATISTICS = "statistics"  # name of the key after the gradients' keys
-PROGRESS_SECONDS = 1.0
+STATISTICS_KEY = "statistics"  # name of the key after the gradients' keys
+PROGRESS_SECONDS = 1.0  # between reports of progress
 LOOK_SECONDS = 0.2  # between two checks for another order, while the state is fetched
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,8 @@ class CoordinatedMembership(Membership):
             return self._writes
         if not self._generation:
             raise RuntimeError(
-                "job.writes before the loop over job.epochs(): no worker has its number yet. Make folders on every "
+                "job.writes was used before the loop over job.epochs(), when no worker has its number yet. Make "
+                "folders on every "
                 "worker, with exist_ok=True"
             )
         return self.kvstore.rank == 0
@@ -134,10 +135,14 @@ class CoordinatedMembership(Membership):
         if self._connection is None and wait_until_needed():
             self._control = read_control_file() or self._control  # the coordinator may have been restarted
         self._state, self.over, self.stopping = state, False, False
-        values = 1 + 2 * len(state.statistics()[0])
+        statistics_length = 1 + 2 * len(state.statistics()[0])
         # The statistics' key comes last, so that the numbers of the other keys do not change.
-        self._keys = [*state.gradient_keys, *keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
-        self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
+        self._keys = [
+            *state.gradient_keys,
+            *keys,
+            *([(STATISTICS_KEY, (statistics_length,), "float64")] if statistics_length > 1 else []),
+        ]
+        self._numbers = {name: key_number for key_number, (name, _, _) in enumerate(self._keys)}
         terms = LoopTerms(
             epochs=epochs,
             samples=samples,
@@ -153,7 +158,7 @@ class CoordinatedMembership(Membership):
         if self._connection is None:
             self._connect(state, terms)
         else:
-            self._handover.go_on(state)
+            self._handover.begin_next_loop(state)
             self._client.enter(terms, self._generation if self._holds else None)
         # no timeout, as admission may take an hour; the supervisor ends this process with the job
         order = self._client.order()
@@ -167,7 +172,7 @@ class CoordinatedMembership(Membership):
             raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
         if self._holds:
             self._survivor, self._holds = True, False
-            self._handover.reached(self.starts)
+            self._handover.note_position(self.starts)
         return self._form(order)
 
     def _connect(self, state: JobState, terms: LoopTerms) -> None:
@@ -225,24 +230,24 @@ class CoordinatedMembership(Membership):
                 metrics=self._metrics,
                 stop=self.stopping,
                 silenced=self.findings.silenced,
-                checks=limit_checks(self._state.sampled(position)),
+                checks=limit_checks(self._state.sampled_checksums(position)),
             ),
             awaits_answer=True,
         )
-        return self._go_on(position)
+        return self._follow_boundary_order(position)
 
     def rejoin(self, position: Position) -> Position:
         self._stepped = time.monotonic()
-        return self._go_on(position)
+        return self._follow_boundary_order(position)
 
-    def _go_on(self, position: Position) -> Position:
+    def _follow_boundary_order(self, position: Position) -> Position:
         order = (
             self._client.order()
         )  # the coordinator bounds the wait: it restarts this worker if another worker does not come
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
-            self._handover.reached(position)
+            self._handover.note_position(position)
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
@@ -257,26 +262,29 @@ class CoordinatedMembership(Membership):
         return position
 
     def _form(self, order: Form) -> Position:
-        """Form the ordered generation, or a later one that replaces it; return the generation's first position."""
-        while isinstance(answer := self._formed(order), Form):
+        """Form the ordered generation, or a later generation that replaces it.
+
+        Returns the formed generation's position.
+        """
+        while isinstance(answer := self._form_generation(order), Form):
             order = answer
         if isinstance(answer, Leave):
             self._leave(answer)
             raise SystemExit(0)
         return order.position if answer is None else self._loop_over(answer)
 
-    def _formed(self, order: Form) -> Form | Leave | LoopOver | None:
-        """Form one generation; return None, or the order that replaced this one.
+    def _form_generation(self, order: Form) -> Form | Leave | LoopOver | None:
+        """Form one generation. Returns None, or another order that replaced `order`.
 
         Another order comes when a member was lost meanwhile, or this worker is no longer wanted.
         """
-        began = time.monotonic()
+        began_at = time.monotonic()
         self._generation = order.generation
         commits = self._commits.store(order.checkpoint_dir)
         preparation = self._handover.prepare(order, commits, self._fetching_reporter(order.generation))
         self._engine.dissolve()
-        self._phases["teardown"] = time.monotonic() - began
-        prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
+        self._phases["teardown"] = time.monotonic() - began_at
+        prepared_report: Prepared | CommitUnreadable = Prepared(generation=order.generation)
         waiting_since = time.monotonic()
         try:
             while not preparation.safe_within(LOOK_SECONDS):
@@ -286,60 +294,60 @@ class CoordinatedMembership(Membership):
             log.warning("%s", error)
             return _replacing_order(self._client.order(), order)
         except CommitDamaged as error:  # reported now, while all can still form from another state
-            prepared = CommitUnreadable(
+            prepared_report = CommitUnreadable(
                 generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
             )
         self._phases["safe"] = time.monotonic() - waiting_since
         waiting_since = time.monotonic()
-        self._client.say(prepared, awaits_answer=True)
+        self._client.say(prepared_report, awaits_answer=True)
         answer = self._client.order()  # the coordinator bounds the wait: it leaves out members that are not prepared
         if not isinstance(answer, Go):
             return _replacing_order(answer, order)
         self._phases["wait"] = time.monotonic() - waiting_since
         self.expects(order.position, order.number, order.workers)
         self._phases |= self._engine.form(order.environment, self._keys)
-        formed = time.monotonic()
-        kept = preparation.state.result()
+        formed_at = time.monotonic()
+        kept_state = preparation.state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.cross_rank, self.numbered = order.cross_rank, True
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._guard.formed(order.generation, order.position)
-        self._phases["state"] = time.monotonic() - formed
-        formation = Formed(
+        self._phases["state"] = time.monotonic() - formed_at
+        formed_report = Formed(
             generation=order.generation,
-            digest=kept.digest,
-            checks=limit_checks(kept.checks),
+            digest=kept_state.digest,
+            checks=limit_checks(kept_state.checks),
             phases=self._phases,
-            background=kept.seconds,
+            background=kept_state.seconds,
         )
-        self._client.say(formation, awaits_answer=True)
+        self._client.say(formed_report, awaits_answer=True)
         answer = self._client.order()  # the coordinator's formation deadline bounds the wait
         if not isinstance(answer, Proceed):
             return _replacing_order(answer, order)
-        self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
+        self._phases["agree"] = time.monotonic() - formed_at - self._phases["state"]
         self._handover.release(order)
         self._first = True
-        self._proceed(answer, order.position, kept.block)
+        self._proceed(answer, order.position, kept_state.block)
         return None
 
     def _fetching_reporter(self, generation: int) -> Callable[[int, int], None]:
         reported_at = 0.0
 
-        def report(received: int, size: int) -> None:
+        def report_progress(received_bytes: int, state_bytes: int) -> None:
             nonlocal reported_at
             if (now := time.monotonic()) - reported_at >= PROGRESS_SECONDS:
                 reported_at = now
-                self._client.say(Fetching(generation=generation, received=received, size=size))
+                self._client.say(Fetching(generation=generation, received=received_bytes, size=state_bytes))
 
-        return report
+        return report_progress
 
-    def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
+    def _proceed(self, order: Proceed, position: Position, state_block: memoryview | None) -> None:
         self._guard.set_position(position)
         is_writing = self._commits.is_writing
-        if order.commit and (self._handover.keeps or not is_writing):
-            block = self._handover.keep(self._generation, position) if block is None else block
+        if order.commit and (self._handover.has_safe_memory or not is_writing):
+            state_block = self._handover.keep(self._generation, position) if state_block is None else state_block
             if not is_writing:
-                self._commits.begin(self._generation, position, block, order.keep)
+                self._commits.begin(self._generation, position, state_block, order.keep)
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()
@@ -377,18 +385,18 @@ class CoordinatedMembership(Membership):
         means, variances = self._state.statistics()
         if not len(means):
             return
-        vector = doubles(weighted(means, variances, self._taken))
+        statistics_vector = doubles(weighted(means, variances, self._taken))
 
         def set_averages() -> None:
-            if (result := averaged(numbers_of(vector))) is not None:
-                self._state.set_statistics(*result)
+            if (averages := averaged(numbers_of(statistics_vector))) is not None:
+                self._state.set_statistics(*averages)
 
         # This is a step of its own, without a change of position: if a worker is lost in the step, the survivors are
         # released as in any step.
         self._guard.run(
             position,
-            lambda: self._engine.kvstore.pushpull(STATISTICS, vector),
-            [vector],
+            lambda: self._engine.kvstore.pushpull(STATISTICS_KEY, statistics_vector),
+            [statistics_vector],
             set_averages,
             first=len(self._keys) - 1,
         )
@@ -412,24 +420,24 @@ class CoordinatedMembership(Membership):
         if self._first:
             self._first = False
             wait_for_all()
-            now = time.monotonic()
-            pause = max(0.0, now - self._stepped - self._step_seconds) if self._survivor else None
-            self._phases["first_step"] = max(0.0, now - self._proceeded - self._step_seconds)
-            self._client.say(FirstStep(generation=self._generation, pause=pause, phases=self._phases))
-        now = time.monotonic()
-        if now - self._progressed >= PROGRESS_SECONDS:
-            self._progressed = now
+            step_ended_at = time.monotonic()
+            pause_seconds = max(0.0, step_ended_at - self._stepped - self._step_seconds) if self._survivor else None
+            self._phases["first_step"] = max(0.0, step_ended_at - self._proceeded - self._step_seconds)
+            self._client.say(FirstStep(generation=self._generation, pause=pause_seconds, phases=self._phases))
+        step_ended_at = time.monotonic()
+        if step_ended_at - self._progressed >= PROGRESS_SECONDS:
+            self._progressed = step_ended_at
             self._client.say(
                 Progress(
                     generation=self._generation,
                     position=position,
-                    samples_per_second=self._taken / (now - self._proceeded),
+                    samples_per_second=self._taken / (step_ended_at - self._proceeded),
                     own_seconds=self._guard.own_seconds,
                 )
             )
 
     def failed(self, error: BaseException) -> None:
-        """Report the error to the coordinator, once. Before `enter`, the error is only in the process's output."""
+        """Report the error to the coordinator, once. Before `enter`, the error appears only in the process's output."""
         needs_no_report = self.failure_reported or self._connection is None
         if needs_no_report or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
@@ -451,15 +459,15 @@ class CoordinatedMembership(Membership):
 
         Before `enter`, the exit code after an error of the job's checks says that a restart would not help.
         """
-        before = sys.excepthook
+        earlier_hook = sys.excepthook
 
-        def report(kind: type[BaseException], error: BaseException, _: Any) -> None:
+        def report_error(error_class: type[BaseException], error: BaseException, _: Any) -> None:
             self.failed(error)
-            before(kind, error, trace_for_people(error))
+            earlier_hook(error_class, error, trace_for_people(error))
             if self._connection is None and raised_by_checks(error):
                 raise SystemExit(REFUSED)
 
-        sys.excepthook = report
+        sys.excepthook = report_error
 
     def close(self) -> None:
         self._engine.abandon()  # after an error, gradients may stay in flight for ever; the exit must not wait for them

@@ -1,8 +1,8 @@
 """A worker's side of the dialogue with the coordinator, over any number of connections. Pure.
 
 A connection may break between any two messages, so the coordinator repeats orders that may not have arrived, and the
-worker repeats its unanswered message. Duplicates are dropped here: each order is accepted once, and only at the stage
-of the worker to which the order belongs.
+worker repeats its unanswered message. Duplicates are dropped by `Dialogue`: each order is accepted once, and only at
+the stage of the worker to which the order belongs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 
 
 class Dialogue:
-    """The worker's place in the dialogue, from the messages that were sent and the orders that were accepted."""
+    """A worker's stage in the dialogue, which follows from the sent messages and the accepted orders."""
 
     def __init__(self) -> None:
         self.generation: int | None = None  # the last one that this worker was ordered to form
@@ -55,7 +55,7 @@ class Dialogue:
         return "prepares"
 
     def hello_fields(self) -> dict[str, Any]:
-        """Return the fields of a hello with this worker's place in the dialogue."""
+        """Return the fields of a hello that tell the coordinator this worker's stage in the dialogue."""
         return {
             "generation": self.generation,
             "stage": self.stage,
@@ -72,17 +72,17 @@ class Dialogue:
             self.pending = message
 
     def accept(self, order: FromCoordinator) -> bool:
-        """Note the order; return whether it is new. The training thread must not get any other order."""
+        """Note the order. Returns whether the order is new: the training thread must get only new orders."""
         match order:
             case Form(generation=generation):
-                return self._form(generation)
+                return self._accept_form(generation)
             case Go(generation=generation):
                 if generation != self.generation or self._going:
                     return False
                 self._going, self.pending = True, None
                 return True
             case Proceed():
-                return self._proceed(order)
+                return self._accept_proceed(order)
             case Abort(generation=generation):
                 if generation != self.generation:
                     return False
@@ -98,22 +98,22 @@ class Dialogue:
             case Pump(generation=generation):
                 return generation == self.generation
             case LoopOver():
-                return self._loop_over(order)
+                return self._accept_loop_over(order)
             case Leave():
-                before, self._left = self._left, True
+                had_left, self._left = self._left, True
                 self.pending = None
-                return not before
+                return not had_left
             case _:
                 return True
 
-    def _form(self, generation: int) -> bool:
+    def _accept_form(self, generation: int) -> bool:
         if generation <= (self.generation or 0):
             return False
         self.generation, self.pending, self._position = generation, None, None
         self._going = self._aborted = self._free = False
         return True
 
-    def _loop_over(self, order: LoopOver) -> bool:
+    def _accept_loop_over(self, order: LoopOver) -> bool:
         if order.loop <= self._loop:
             return False
         self._loop, self.pending = order.loop, None
@@ -123,17 +123,17 @@ class Dialogue:
             self.generation = None
         return True
 
-    def _proceed(self, order: Proceed) -> bool:
+    def _accept_proceed(self, order: Proceed) -> bool:
         if order.generation != self.generation:
             return False
-        expected = (
+        is_expected = (
             self.pending.position
             if isinstance(self.pending, CheckIn)
             else order.position
             if isinstance(self.pending, Formed)
             else None
         )
-        if expected != order.position:
+        if is_expected != order.position:
             return False
         self.pending, self._position = None, order.position
         return True

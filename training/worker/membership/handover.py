@@ -2,8 +2,9 @@
 
 At a membership change this work runs in parallel to the training thread, which leaves the old group and waits for
 ps-lite in the meantime. A worker that holds the state copies it into its supervisor's memory before it reports that it
-is prepared: after the order `Go`, no worker may be left to copy the state. At other boundaries, the worker that commits
-also keeps a copy there, which survives a restart long before the commit is on slow storage.
+is prepared: after the order `Go` it may be too late, as no worker with the state may be left. At boundaries without a
+change, the worker that commits also keeps a copy in this memory, which survives a restart long before the commit is on
+slow storage.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ BESIDE_FORMATION = 256 << 20
 
 
 class WrongState(RuntimeError):
-    """The process holds the state of another step than the ordered one."""
+    """The state in this process is of another step than the order names."""
 
 
 class JobState(Protocol):
@@ -56,7 +57,7 @@ class JobState(Protocol):
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = ...) -> memoryview: ...
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]: ...
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]: ...
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]: ...
 
@@ -67,33 +68,36 @@ class JobState(Protocol):
 class Kept:
     """The state of a generation's first position: its block, its digest, and the seconds of each part of the work."""
 
-    block: memoryview
-    digest: str
+    block: memoryview  # the packed state
+    digest: str  # of all checksums
     checks: tuple[tuple[str, str], ...]  # (name, checksum) of each compared array
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # of each part of the work, by name
 
 
 class Preparation:
-    """Obtains the state of one generation's first position, on a thread of its own; `state` is the result."""
+    """Obtains the state of one generation's first position, on a thread of its own.
+
+    `state` is a future with the result.
+    """
 
     def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
         self._safe = threading.Event()
         if can_fetch_later:
             self._safe.set()  # the state can be fetched from other workers during the formation
         self.state: Future[Kept] = in_background(lambda: work(self._safe))
-        safe = self._safe  # a cycle through self would keep the state's memory until garbage collection
-        self.state.add_done_callback(lambda _: safe.set())
+        safe_event = self._safe  # a cycle through self would keep the state's memory until garbage collection
+        self.state.add_done_callback(lambda _: safe_event.set())
 
-    def safe_within(self, seconds: float) -> bool:
-        """Wait until this worker may report that it is prepared; return False after `seconds`.
+    def safe_within(self, timeout_seconds: float) -> bool:
+        """Wait until this worker may report that it is prepared. Returns False after `timeout_seconds`.
 
-        A worker is prepared when its death would not lose the state, and no long work is left. If the work has failed
-        by then, its error is raised.
+        A worker is prepared when its death would not lose the state, and no long work is left. Raises the
+        error of the work if the work has failed by then.
         """
-        safe = self._safe.wait(seconds)
+        is_safe = self._safe.wait(timeout_seconds)
         if self.state.done():
             self.state.result()
-        return safe
+        return is_safe
 
 
 class Handover:
@@ -101,7 +105,7 @@ class Handover:
         self._control = control
         self._server = StateServer(control.private_ip)
         self._memory = inherited_memory()
-        self._safe = SafeStates((), control.job)
+        self._safe_states = SafeStates((), control.job)
         # guards the state and its memory, as the work for a withdrawn order may still run
         self._installing = threading.Lock()
         self._generation = 0
@@ -115,38 +119,38 @@ class Handover:
 
     def open(self, job: str, state: JobState) -> None:
         """Prepare the memory of this job's safe states, before the worker waits for admission."""
-        self._safe = SafeStates(self._memory, job)
-        self.go_on(state)
+        self._safe_states = SafeStates(self._memory, job)
+        self.begin_next_loop(state)
 
-    def go_on(self, state: JobState) -> None:
+    def begin_next_loop(self, state: JobState) -> None:
         """Continue with the state of the script's next loop over epochs.
 
-        The kept state of the previous loop stays: a commit of it may still be being written.
+        The kept state of the previous loop stays in memory, since a commit may still be writing it.
         """
         with self._installing:
             self._state = state
-        size = state.nbytes
+        state_bytes = state.nbytes
         # filling new memory takes time, so it is done before the worker is admitted
-        in_background(lambda: self._reserve(size))
+        in_background(lambda: self._reserve(state_bytes))
 
     @property
-    def keeps(self) -> bool:
+    def has_safe_memory(self) -> bool:
         """Whether there is memory that outlives this process."""
-        return self._safe.has_memory
+        return self._safe_states.has_memory
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest safe state of this node, by any of its processes.
+        """Return the latest safe state on this node, by whichever process of the node.
 
-        Returns None if there is none, or while a state is being loaded from slow storage.
+        Returns None without a safe state, or while a state is being loaded from slow storage.
         """
         if not self._installing.acquire(timeout=NEWEST_SECONDS):
             return None
         try:
-            return self._safe.newest()
+            return self._safe_states.newest()
         finally:
             self._installing.release()
 
-    def reached(self, position: Position) -> None:
+    def note_position(self, position: Position) -> None:
         """Note that the state in memory was trained up to `position`."""
         with self._installing:
             self._position = position
@@ -156,16 +160,16 @@ class Handover:
     ) -> Preparation:
         """Start to obtain the state of the ordered generation.
 
-        Nothing else may touch the parameters until the order to proceed. The latest order counts: the work of an
-        earlier one ends with Superseded. `on_progress` is called with the bytes received and the total.
+        Nothing else may touch the parameters until the order to proceed. The latest order counts: the work for an
+        earlier order ends with Superseded. `on_progress` is called with the received bytes and the total bytes.
         """
         self._generation = order.generation
         self._server.expect(order.generation, order.transfer_token.get_secret_value(), order.clear)
-        if not (small := self._state.nbytes <= BESIDE_FORMATION):
+        if not (is_small := self._state.nbytes <= BESIDE_FORMATION):
             on_progress(
                 0, self._state.nbytes
             )  # the coordinator's time limit depends on the size, also while the state is read from storage
-        return Preparation(lambda safe: self._obtain(order, commits, safe, on_progress), order.fetch and small)
+        return Preparation(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
         """Return a copy of the state at a boundary, to be committed.
@@ -173,12 +177,12 @@ class Handover:
         The copy becomes a safe state a moment later: it is sealed in the background, during the next step.
         """
         with self._installing:
-            block = self._state.pack(position, self._safe.allocate)
+            block = self._state.pack(position, self._safe_states.allocate)
         self.sealing = in_background(lambda: self._seal(block, generation, position))
         return block
 
     def release(self, order: Form) -> None:
-        """Stop offering the state, once all members have formed with it."""
+        """Stop offering the state, once all members have formed the generation with it."""
         self._server.withdraw(order.generation)
 
     def close(self) -> None:
@@ -186,57 +190,57 @@ class Handover:
 
     def _seal(self, block: memoryview, generation: int, position: Position) -> None:
         with self._installing:
-            self._safe.seal(block, generation, position)
+            self._safe_states.seal(block, generation, position)
 
     def _reserve(self, size: int) -> None:
         with self._installing:
-            self._safe.reserve(size)
+            self._safe_states.reserve(size)
 
     def _allocate(self, size: int) -> memoryview:
         with self._installing:
-            return self._safe.allocate(size)
+            return self._safe_states.allocate(size)
 
-    def _obtain(
+    def _obtain_state(
         self, order: Form, commits: CommitStore, safe: threading.Event, on_progress: Callable[[int, int], None]
     ) -> Kept:
-        watch = Stopwatch()
-        fetched = self._fetched(order, on_progress) if order.fetch else None
-        if fetched:
-            watch.lap("transfer")
+        stopwatch = Stopwatch()
+        fetched_feed = self._fetch_state(order, on_progress) if order.fetch else None
+        if fetched_feed:
+            stopwatch.lap("transfer")
         with self._installing:
             if order.generation != self._generation:
                 raise Superseded(f"generation {order.generation} was withdrawn")
-            if fetched:
-                self._position = self._state.install(fetched.block)
-                watch.lap("install")
+            if fetched_feed:
+                self._position = self._state.install(fetched_feed.block)
+                stopwatch.lap("install")
             elif order.commit or order.safe:
-                self._position = self._load(order, commits)
-                watch.lap("load")
+                self._position = self._install_stored(order, commits)
+                stopwatch.lap("load")
             if self._position.step != order.position.step:  # e.g. the job restarts, and this process is an old one
                 raise WrongState(
                     f"the state in memory is of step {self._position.step}, not {order.position.step}: a new "
                     "process must continue the job"
                 )
-            feed = fetched or self._packed(order)
-            watch.lap("copy")
-            name = feed.name or checksum(feed.block).hex()
-            feed.finish(name)
-            self._safe.seal(feed.block, order.generation, order.position, name)
+            feed = fetched_feed or self._pack_and_offer(order)
+            stopwatch.lap("copy")
+            state_name = feed.name or checksum(feed.block).hex()
+            feed.finish(state_name)
+            self._safe_states.seal(feed.block, order.generation, order.position, state_name)
             safe.set()
-            watch.lap("seal")
+            stopwatch.lap("seal")
         checks = self._state.checks(feed.block)
-        watch.lap("digest")
-        return Kept(feed.block, digest(each for _, each in checks), checks, watch.laps)
+        stopwatch.lap("digest")
+        return Kept(feed.block, digest(array_checksum for _, array_checksum in checks), checks, stopwatch.laps)
 
-    def _packed(self, order: Form) -> Feed:
-        """Pack the state and offer it at once: receivers need not wait for its checksum."""
-        feed = Feed.whole(self._state.pack(order.position, self._safe.allocate), self._control.instance_id)
+    def _pack_and_offer(self, order: Form) -> Feed:
+        """Pack the state, and offer it to receivers before its checksum is known."""
+        feed = Feed.whole(self._state.pack(order.position, self._safe_states.allocate), self._control.instance_id)
         if order.receivers:
             self._server.offer(order.generation, feed)
         return feed
 
-    def _fetched(self, order: Form, on_progress: Callable[[int, int], None]) -> Feed:
-        request = Request(
+    def _fetch_state(self, order: Form, on_progress: Callable[[int, int], None]) -> Feed:
+        fetch_request = Request(
             generation=order.generation,
             token=order.transfer_token.get_secret_value(),
             sources=[(source.host, source.port) for source in order.sources],
@@ -246,15 +250,15 @@ class Handover:
             on_progress=on_progress,
             clear=order.clear,
         )
-        return fetch(request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
+        return fetch(fetch_request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
 
-    def _load(self, order: Form, commits: CommitStore) -> Position:
-        """Install the ordered safe state or commit; return its position.
+    def _install_stored(self, order: Form, commits: CommitStore) -> Position:
+        """Install the safe state or commit that the order names. Returns its position.
 
-        Raises CommitDamaged if that is lost, and CheckpointError if that may be readable later.
+        Raises CommitDamaged if the state is lost, and CheckpointError if it may be readable later.
         """
         if order.safe:
-            return self._state.install(self._safe.read(order.safe))
+            return self._state.install(self._safe_states.read(order.safe))
         assert order.commit is not None
         position = self._state.install(commits.read(order.commit))
         if position != order.position:

@@ -28,7 +28,7 @@ COORDINATED_METHODS = (
 class Membership:
     """The membership of a worker that is always alone. A coordinated worker overrides its methods."""
 
-    shared = False  # whether there can be others
+    shared = False  # whether the job can have other workers
     probes = False  # whether the first batch is tried in children of this process
     stopping = False  # whether the script wants the job to end at the next boundary
     failure_reported = False  # whether the script's error was reported to the coordinator
@@ -52,8 +52,8 @@ class Membership:
     @property
     def output(self) -> Path:
         """The folder for the files that the script saves."""
-        trial = trial_order()
-        return Path("output") if trial is None else trial.folder / "output"
+        trial_order_given = trial_order()
+        return Path("output") if trial_order_given is None else trial_order_given.folder / "output"
 
     @property
     def writes(self) -> bool:
@@ -62,13 +62,16 @@ class Membership:
 
     @staticmethod
     def join(kind: str, engine: str | None = None) -> Membership:
-        """Return this process's membership. Raises ValueError for an unknown engine, ImportError for a missing one."""
+        """Return this process's membership.
+
+        Raises ValueError for an unknown engine, ImportError if it is not installed.
+        """
         from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # a subclass of this class
 
-        name, control = engine_name(engine), read_control_file()
+        engine_kind, control = engine_name(engine), read_control_file()
         if control is None:
             return Membership(ElasticKVStore(None))
-        return CoordinatedMembership(control, make_engine(name, kind, control.private_ip))
+        return CoordinatedMembership(control, make_engine(engine_kind, kind, control.private_ip))
 
     def enter(
         self,
@@ -83,11 +86,11 @@ class Membership:
         drawn_from: int | None = None,
         another: bool = False,
     ) -> Position:
-        """Block until this worker is a member, or the loop is `over` already; return the job's position.
+        """Block until this worker is a member, or the loop is `over` already. Returns the job's position.
 
-        The terms that all workers must share are sent to the coordinator. `keys` are summed besides the gradients.
-        `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
-        the script may have another loop.
+        Sends the coordinator the terms that must be equal on all workers. `keys` are the arrays to sum besides the
+        gradients. `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
+        the script may begin another loop.
         """
         self.over = self.stopping = False
         return self.starts
@@ -107,7 +110,7 @@ class Membership:
         return False
 
     def rejoin(self, position: Position) -> Position:
-        """Block until the survivors have formed the next generation; return its first position."""
+        """Block until the survivors have formed the next generation. Returns the first position of that generation."""
         return position
 
     def step(
@@ -121,9 +124,9 @@ class Membership:
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push, and wait for the sums in `arrays`, which are in the order of `keys`.
+        """Push `arrays`, which are in the order of `keys`, and wait until their sums over all workers are in them.
 
-        Returns False if nothing was pushed or the sums are lost; then a new generation follows. After True, `apply`
+        Returns False if nothing was pushed or the sums are lost. Then a new generation follows. After True, `apply`
         must follow, which knows whether the sums are valid. `aside` says that the arrays are not a step's
         gradients, so their time is not measured.
         """
@@ -140,7 +143,10 @@ class Membership:
         return True
 
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
-        """Whether every survivor has the sums of the last exchange; one more, `exchange_again`, shows that."""
+        """Whether every survivor has the sums of the last exchange.
+
+        One more exchange by `exchange_again` shows that.
+        """
         return True
 
     def reach(self, after: Position) -> bool:
@@ -154,13 +160,13 @@ class Membership:
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not reach other workers: methods that would do so call `leave` instead."""
-        for name in COORDINATED_METHODS:
-            setattr(self, name, leave)
+        """Prepare a forked child, which must not reach other workers: methods that do so call `leave` instead."""
+        for method_name in COORDINATED_METHODS:
+            setattr(self, method_name, leave)
 
     @property
     def generation(self) -> int:
-        """The number of the present generation; 0 for a worker that is alone."""
+        """The number of the present generation, 0 for a worker that is alone."""
         return 0
 
     def intend(self, position: Position, indices: Indices) -> None:
@@ -173,22 +179,25 @@ class Membership:
         """Uncount the `count` samples of a void step."""
 
     def stepped(self, position: Position) -> None:
-        """Report that a step's update is issued; `position` is after the step."""
+        """Report that a step's update has been issued. `position` is the job's position after the step."""
 
     def record(self, name: str, total: float, count: float) -> None:
-        before = self._metrics.get(name, (0.0, 0.0))
-        self._metrics[name] = (before[0] + total, before[1] + count)
+        earlier_sums = self._metrics.get(name, (0.0, 0.0))
+        self._metrics[name] = (earlier_sums[0] + total, earlier_sums[1] + count)
 
     def finished(self, position: Position) -> None:
         """Report that the loop has ended without an error, at `position`."""
         self.starts = position.next_loop
 
     def script_ended(self) -> None:
-        """Report that no other loop follows, and block until all workers have reported this; also called at exit."""
+        """Report that no further loop follows, and block until all workers have reported this.
+
+        Is also called at exit.
+        """
         self.ended = True
 
     def failed(self, error: BaseException) -> None:
         """Report the script's error before the process ends."""
 
     def close(self) -> None:
-        """Release everything; safe to call twice."""
+        """Release all resources. May be called twice."""

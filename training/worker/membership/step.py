@@ -1,6 +1,6 @@
 """The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
 
-The training thread calls `run`; meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
+The training thread calls `run`. Meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
 release the GIL). See `dyntrain.training.session.generation.release` for the protocol and its reasons.
 """
 
@@ -32,8 +32,8 @@ from dyntrain.training.worker.membership.zeros import Zeros
 
 # One of so many steps is measured. In that step, pushes do not overlap with the backward pass, which delays all
 # workers. So all workers measure the same step.
-OWN_STEPS = 32
-OWN_MEASURED = 15
+STEPS_PER_MEASUREMENT = 32
+MEASUREMENTS_KEPT = 15
 # When an answer is overdue by so many seconds, another zero is pushed. The time adapts to the speed of the links.
 ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
 LOOK_SECONDS = 0.005  # between two checks for answers in flight
@@ -58,7 +58,7 @@ class StepGuard:
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
-        self._own_seconds: deque[float] = deque(maxlen=OWN_MEASURED)
+        self._own_seconds: deque[float] = deque(maxlen=MEASUREMENTS_KEPT)
         self._summed: float | None = None  # time when the sums of the previous exchange had arrived
         self._measured: int | None = None  # the last group of OWN_STEPS steps that has its measurement
         self._exchange_seconds = 0.0  # of the last exchange of gradients
@@ -71,7 +71,7 @@ class StepGuard:
 
     @property
     def own_seconds(self) -> float | None:
-        """Seconds of this worker's own work in a step, without waiting for others; None if not measured yet.
+        """Seconds of this worker's own work in a step, without waiting for other workers. None if not measured yet.
 
         The value is the median of the last few measurements, as a single step may have shared its processor.
         """
@@ -83,7 +83,7 @@ class StepGuard:
         return self._applied
 
     def set_position(self, position: Position) -> None:
-        """Set the position at a boundary, which may differ from that after the last step, as at the start of an epoch.
+        """Set the position at a boundary. It may differ from the position after the last step, as when an epoch starts.
 
         A verdict must not lead back beyond this position.
         """
@@ -100,86 +100,89 @@ class StepGuard:
         first: int = 0,
     ) -> bool:
         """Call `exchange` and `apply` for the keys of `arrays`, which are numbered from `first` on."""
-        numbers = range(first, first + len(arrays))
-        return self.exchange(numbers, push, arrays) and self.apply(after, update)
+        key_numbers = range(first, first + len(arrays))
+        return self.exchange(key_numbers, push, arrays) and self.apply(after, update)
 
     def exchange(
-        self, numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+        self, key_numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push, and wait for the sums in `arrays`, one for each of the engine's keys `numbers` (ascending).
+        """Push `arrays`, one for each of the engine's keys `key_numbers` (ascending), and wait for their sums.
 
-        Returns False if the exchange was not begun or the sums are lost; then a new generation follows. After True the
+        Returns False if the exchange was not begun or the sums are lost. Then a new generation follows. After True the
         sums may still be void: see `apply`. `aside` says that the arrays are not a step's gradients, so their time is
         not measured. The coordinator ends the process if a wait takes too long.
         """
         if not aside:
-            self._measure(arrays)
+            self._measure_own_time(arrays)
         with self._changed:
             if self.aborted:
                 return False
-            self._numbers, self._answered = numbers, numbers[0] if len(numbers) else 0
+            self._numbers, self._answered = key_numbers, key_numbers[0] if len(key_numbers) else 0
             self._arrays, self._phase = arrays, "issue"
-        began = time.monotonic()
+        began_at = time.monotonic()
         if len(arrays):
             self._wait_for_push = self._engine.begin(arrays[0])  # the first layer's, which is computed last
         push()
-        self._enter("wait")
-        lost: SumsLost | None = None
-        for number, array in zip(numbers, arrays, strict=True):
+        self._enter_phase("wait")
+        lost_error: SumsLost | None = None
+        for key_number, array in zip(key_numbers, arrays, strict=True):
             try:
                 self._engine.wait(array)
             except SumsLost as error:  # wait for the remaining arrays too, as none may stay in flight
-                lost = lost or error
+                lost_error = lost_error or error
                 continue
             with self._changed:
-                self._answered = number + 1
+                self._answered = key_number + 1
                 self._changed.notify_all()
-        if lost is not None:
-            self._fail(lost)
+        if lost_error is not None:
+            self._report_lost_sums(lost_error)
             return False
         with self._changed:
             self._exchanges += 1
-        self._enter("held")
-        ended = time.monotonic()
+        self._enter_phase("held")
+        ended_at = time.monotonic()
         if not aside:
-            self._summed, self._exchange_seconds = ended, ended - began
+            self._summed, self._exchange_seconds = ended_at, ended_at - began_at
         elif self._summed is not None:
-            self._summed += ended - began  # time spent waiting for other workers
+            self._summed += ended_at - began_at  # time spent waiting for other workers
         return True
 
-    def _fail(self, lost: SumsLost) -> None:
-        """Report the loss and wait for the verdict. In any case this worker stays at the position before the step."""
-        self._enter("failed")
+    def _report_lost_sums(self, lost_error: SumsLost) -> None:
+        """Report the loss and wait for the verdict.
+
+        Whatever the verdict, this worker stays at the position before the step.
+        """
+        self._enter_phase("failed")
         with self._changed:
-            aborted = self.aborted
-        if not aborted:
-            self._say(Broken(generation=self._generation, reason=str(lost)[:2000]))
+            was_aborted = self.aborted
+        if not was_aborted:
+            self._say(Broken(generation=self._generation, reason=str(lost_error)[:2000]))
         with self._changed:
             self._changed.wait_for(lambda: self._verdict is not None)
             self.aborted, self._phase = True, "out"
 
-    def _measure(self, gradients: Sequence[Any]) -> None:
+    def _measure_own_time(self, gradients: Sequence[Any]) -> None:
         """Measure, once in OWN_STEPS steps, the seconds from the last sums to this worker's own gradients.
 
-        No other worker affects that time. The first step after a boundary or a formation is not measured, on any
-        worker.
+        The measured time does not depend on other workers. The first step after a boundary or a formation is not
+        measured, on any worker.
         """
-        began, group = self._summed, self._applied.step // OWN_STEPS
-        if began is None or group == self._measured:
+        began_at, step_group = self._summed, self._applied.step // STEPS_PER_MEASUREMENT
+        if began_at is None or step_group == self._measured:
             return
         for gradient in gradients:
             gradient.wait_to_read()
-        self._measured = group
-        self._own_seconds.append(time.monotonic() - began)
+        self._measured = step_group
+        self._own_seconds.append(time.monotonic() - began_at)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. Returns False if the sums are void; then a new generation follows.
+        """Update with the sums of the exchange. Returns False if the sums are void. Then a new generation follows.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
         `reach` completes it. After True a new generation may follow too: see `aborted`.
         """
         with self._changed:
-            if self.aborted and not self._reached(after):
+            if self.aborted and not self._step_reached(after):
                 return False
             try:
                 update()  # under the lock, so that an abort finds the step either applied or not
@@ -192,7 +195,7 @@ class StepGuard:
     def reach(self, after: Position) -> bool:
         """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         with self._changed:
-            if self.aborted and not self._reached(after):
+            if self.aborted and not self._step_reached(after):
                 return False
             self._applied = after
             return True
@@ -200,21 +203,21 @@ class StepGuard:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange. Only then may a script base decisions on the sums.
 
-        With ps-lite, all survivors get the sums or none does. Otherwise `exchange_again` makes one more exchange. Its
-        success shows that all had completed the last one; after a failure, the verdict says how many exchanges all had
-        completed. The other workers do the same, with the same result.
+        With ps-lite, all survivors get the sums or none does. With other engines, `exchange_again` makes one more
+        exchange. If that succeeds, all workers had completed the last exchange. If it fails, the verdict says how many
+        exchanges all had completed. All other survivors make the same exchange, with the same result.
         """
         if self._engine.release == "zeros":
             return True
-        had = self._exchanges
+        exchanges_before = self._exchanges
         if exchange_again():
             return True
         with self._changed:
             self._changed.wait_for(lambda: self._verdict is not None)
             assert self._verdict is not None
-            return self._verdict.exchanges >= had
+            return self._verdict.exchanges >= exchanges_before
 
-    def _reached(self, after: Position) -> bool:
+    def _step_reached(self, after: Position) -> bool:
         self._phase = "held"
         self._changed.notify_all()
         self._changed.wait_for(lambda: self._verdict is not None)
@@ -222,7 +225,7 @@ class StepGuard:
         self._phase = "out"
         return self._verdict.position.step >= after.step
 
-    def _enter(self, phase: Literal["wait", "held", "failed"]) -> None:
+    def _enter_phase(self, phase: Literal["wait", "held", "failed"]) -> None:
         with self._changed:
             self._phase = phase
             self._changed.notify_all()
@@ -230,7 +233,7 @@ class StepGuard:
     # ---- the control thread
 
     def handle(self, order: Abort | Pump | StepVerdict | Where) -> None:
-        """Carry out an order, on the control thread. An order of another generation is outdated and ignored."""
+        """Carry out an order, on the control thread. An order for another generation is outdated and is ignored."""
         if order.generation != self._generation:
             return
         match order:
@@ -243,17 +246,20 @@ class StepGuard:
                         self._engine.break_off()
                         self._changed.wait_for(lambda: self._phase != "wait")
                     self._questions += 1
-                    question, at_once = self._questions, self._phase != "wait" and not self._pumping.locked()
-                if at_once:
+                    question_number, answers_at_once = (
+                        self._questions,
+                        self._phase != "wait" and not self._pumping.locked(),
+                    )
+                if answers_at_once:
                     self._send_status(order)
                 else:  # wait until this worker's gradients, or zeros, are pushed
-                    self._on_own_thread("abort", lambda: self._send_status_once_pushed(order, question))
+                    self._on_own_thread("abort", lambda: self._send_status_once_pushed(order, question_number))
             case Where():  # without the lock, which a long update may hold
-                waits, position = self._phase != "out", self._applied
-                self._say(Whereabouts(generation=order.generation, waits=waits, position=position))
+                is_waiting, position = self._phase != "out", self._applied
+                self._say(Whereabouts(generation=order.generation, waits=is_waiting, position=position))
             case Pump():
-                question = self._questions
-                self._on_own_thread("pump", lambda: self._pump(order, question))
+                question_number = self._questions
+                self._on_own_thread("pump", lambda: self._push_zeros(order, question_number))
             case StepVerdict():
                 with self._changed:
                     self._verdict = order
@@ -275,7 +281,7 @@ class StepGuard:
                 self._wait_for_push()
                 self._engine.kvstore.flush()
                 self._engine.kvstore.flush()  # for parts pushed after the answers to the first flush
-                windows = len(windows_of(self._keys(keys)))
+                windows = len(windows_of(self._keys_of_numbers(keys)))
         if question == self._questions:
             self._send_status(order, keys, windows)
 
@@ -284,7 +290,7 @@ class StepGuard:
             if order.generation != self._generation:
                 return
             assert self._phase != "issue"
-            status = StepStatus(
+            step_status = StepStatus(
                 generation=order.generation,
                 phase=self._phase,
                 position=self._applied,
@@ -293,16 +299,16 @@ class StepGuard:
                 keys=keys,
                 windows=windows,
             )
-        self._say(status)
+        self._say(step_status)
 
-    def _pump(self, order: Pump, question: int) -> None:
+    def _push_zeros(self, order: Pump, question: int) -> None:
         """Push a part of the zeros that release blocked workers; `Zeros` says which."""
         with self._pumping:
             if question != self._questions or order.generation != self._generation:
                 return
-            began, rounds, store = time.monotonic(), 0, self._engine.kvstore
+            began_at, zero_rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)
-            keys = self._keys(order.keys or tuple(self._awaited_arrays(order.generation)))
+            keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
             if order.window is not None:
                 keys = windows_of(keys)[order.window]
             if order.fills:
@@ -310,27 +316,31 @@ class StepGuard:
             else:
                 own_keys = share_of(keys, order.share, order.shares)
                 arrays = self._awaited_arrays(order.generation)
-                watches = {key.number: store.watch(arrays[key.number]) for key in own_keys if key.number in arrays}
+                answer_watches = {
+                    key.number: store.watch(arrays[key.number]) for key in own_keys if key.number in arrays
+                }
 
                 def is_answered(key: Key, part: Any) -> bool:
-                    waits = key.number in watches and not watches[key.number]()
-                    return not waits or (len(key.parts) > 1 and store.has_answer(part))
+                    is_own_array_pending = key.number in answer_watches and not answer_watches[key.number]()
+                    return not is_own_array_pending or (len(key.parts) > 1 and store.has_answer(part))
 
-                patience = int(self._round_seconds() / LOOK_SECONDS)
-                rounds = zeros.mend(
-                    own_keys, order.count, order.workers, is_answered, lambda: time.sleep(LOOK_SECONDS), patience
+                max_idle_checks = int(self._round_seconds() / LOOK_SECONDS)
+                zero_rounds = zeros.mend(
+                    own_keys, order.count, order.workers, is_answered, lambda: time.sleep(LOOK_SECONDS), max_idle_checks
                 )
-        done = Pumped(generation=order.generation, number=order.number, rounds=rounds, seconds=time.monotonic() - began)
-        self._say(done)
+        pumped_report = Pumped(
+            generation=order.generation, number=order.number, rounds=zero_rounds, seconds=time.monotonic() - began_at
+        )
+        self._say(pumped_report)
 
-    def _keys(self, numbers: Sequence[int]) -> list[Key]:
-        return [Key(number, tuple(self._engine.kvstore.parts_of([number]))) for number in numbers]
+    def _keys_of_numbers(self, key_numbers: Sequence[int]) -> list[Key]:
+        return [Key(key_number, tuple(self._engine.kvstore.parts_of([key_number]))) for key_number in key_numbers]
 
     def _awaited_arrays(self, generation: int) -> dict[int, Any]:
-        """Return the arrays that this worker waits for, by key number; empty if it does not wait."""
+        """Return the arrays that this worker waits for, by key number. Without such a wait the result is empty."""
         with self._changed:
-            waits = self._phase == "wait" and self._generation == generation
-            return dict(zip(self._numbers, self._arrays, strict=True)) if waits else {}
+            is_waiting = self._phase == "wait" and self._generation == generation
+            return dict(zip(self._numbers, self._arrays, strict=True)) if is_waiting else {}
 
     def _round_seconds(self) -> float:
         """Return how many seconds an answer in flight may take, estimated from the last exchange.

@@ -18,8 +18,8 @@ WINDOW_BYTES = 32 << 20  # bytes of zeros that a worker has at a time; a larger 
 class Key:
     """A gradient's key number, and the parts in which the gradient is pushed."""
 
-    number: int
-    parts: tuple[Any, ...]
+    number: int  # the engine's number of the key
+    parts: tuple[Any, ...]  # in which the gradient is pushed
 
     @property
     def nbytes(self) -> int:
@@ -27,7 +27,7 @@ class Key:
 
 
 def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
-    """Divide keys, in their order, into windows of at most `limit` bytes; a larger key is a window of its own."""
+    """Divide keys, in their order, into windows of at most `limit` bytes. A larger key is a window of its own."""
     windows: list[list[Key]] = []
     bytes_left = 0
     for key in keys:
@@ -40,11 +40,14 @@ def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]
 
 
 def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
-    """Return the keys that worker `number` of `shares` pushes; all have nearly the same number of bytes."""
-    loads, own_keys = [0] * shares, list[Key]()
+    """Return the keys that worker `number` of `shares` workers pushes.
+
+    All workers push nearly equal numbers of bytes.
+    """
+    bytes_by_share, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
-        least_loaded = loads.index(min(loads))
-        loads[least_loaded] += key.nbytes
+        least_loaded = bytes_by_share.index(min(bytes_by_share))
+        bytes_by_share[least_loaded] += key.nbytes
         if least_loaded == number:
             own_keys.append(key)
     return own_keys

@@ -25,12 +25,14 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 class _Pushed:
     """The zeros that this worker has pushed for one part: their count, and the unanswered requests."""
 
-    count: int = 0
-    open: list[tuple[Any, Callable[[], bool]]] = field(default_factory=list)  # an array must exist until its answer
+    count: int = 0  # zeros pushed so far
+    unanswered_requests: list[tuple[Any, Callable[[], bool]]] = field(
+        default_factory=list
+    )  # an array must exist until its answer
 
     def count_unanswered(self) -> int:
-        self.open = [each for each in self.open if not each[1]()]
-        return len(self.open)
+        self.unanswered_requests = [request for request in self.unanswered_requests if not request[1]()]
+        return len(self.unanswered_requests)
 
 
 class Zeros:
@@ -42,12 +44,12 @@ class Zeros:
         self._owed: dict[Any, _Pushed] = {}
 
     def fill(self, keys: Sequence[Key]) -> None:
-        """Push one zero for each part in place of this worker's own gradient, once; wait until the servers have it."""
+        """Push zeros for each part once, in place of this worker's own gradient. Waits until the servers have them."""
         for pushed in self._filled.values():
             pushed.count_unanswered()  # frees the arrays of answered requests
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
             self._filled[part] = _Pushed()
-            self._push(self._filled[part], part, 1)
+            self._push_zeros(self._filled[part], part, 1)
         self._store.flush()
 
     def mend(
@@ -57,62 +59,70 @@ class Zeros:
         workers: int,
         is_answered: Callable[[Key, Any], bool],
         pause: Callable[[], None],
-        patience: int,
+        max_idle_checks: int,
     ) -> int:
         """Push zeros until, for each key, this worker's own requests and every zero are answered.
 
-        This worker's own requests are those of `fill`; otherwise `is_answered` says whether a part's request has its
-        answer. The servers must already have all survivors' requests; the lost workers owe at most `count` for a part.
+        Own requests are those that `fill` made. For other parts `is_answered` says whether the part's request has its
+        answer. The servers must already have all survivors' requests. The lost workers owe at most `count` requests for
+        a part.
 
         While no zero is due, answers or other workers' next parts are in flight: `pause` is called before the next
-        check. After `patience` checks without progress, one more zero is pushed for each key; the number of these
-        rounds is returned.
+        check. After `max_idle_checks` checks without progress, one more zero is pushed for each key. Returns the number
+        of these extra rounds.
         """
-        rounds = 0
+        extra_rounds = 0
         for window in windows_of(keys):
-            left_before, checks = -1, 0
+            requests_left_before, idle_checks = -1, 0
             while True:
                 self._store.flush()
-                due = [dict(self._due(key, count, workers, is_answered)) for key in window]
-                if not any(due):
+                due_zeros = [dict(self._due_zeros(key, count, workers, is_answered)) for key in window]
+                if not any(due_zeros):
                     break
-                left = sum(1 + len(self._owed[part].open) for parts in due for part in parts)
-                checks, left_before = (checks + 1 if left == left_before else 0), left
-                if not any(each for parts in due for each in parts.values()):
-                    if checks < patience:
+                requests_left = sum(
+                    1 + len(self._owed[part].unanswered_requests) for parts in due_zeros for part in parts
+                )
+                idle_checks, requests_left_before = (
+                    (idle_checks + 1 if requests_left == requests_left_before else 0),
+                    requests_left,
+                )
+                if not any(zero_count for parts in due_zeros for zero_count in parts.values()):
+                    if idle_checks < max_idle_checks:
                         pause()
                     else:
-                        rounds, checks = rounds + 1, 0
-                        due = [dict.fromkeys(list(parts)[:1], 1) for parts in due]
-                for parts in due:
+                        extra_rounds, idle_checks = extra_rounds + 1, 0
+                        due_zeros = [dict.fromkeys(list(parts)[:1], 1) for parts in due_zeros]
+                for parts in due_zeros:
                     for part, zero_count in parts.items():
-                        self._push(self._owed[part], part, zero_count)
-        return rounds
+                        self._push_zeros(self._owed[part], part, zero_count)
+        return extra_rounds
 
-    def _due(
+    def _due_zeros(
         self, key: Key, count: int, workers: int, is_answered: Callable[[Key, Any], bool]
     ) -> Iterator[tuple[Any, int]]:
         """Yield each part with unanswered requests, and the number of zeros to push for it now."""
-        first = True
+        is_first_missing = True
         for part in key.parts:
-            filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
-            open_requests = owed.count_unanswered()
-            answered = is_answered(key, part) if filled is None else not filled.count_unanswered()
-            if answered or owed.count > open_requests:  # the exchange's round is over: open requests are of the next
+            own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _Pushed())
+            open_requests = owed_push.count_unanswered()
+            is_part_answered = is_answered(key, part) if own_push is None else not own_push.count_unanswered()
+            if (
+                is_part_answered or owed_push.count > open_requests
+            ):  # the exchange's round is over: open requests are of the next
                 if open_requests:
                     yield part, max(1, workers - open_requests)
-                elif not answered:
+                elif not is_part_answered:
                     yield part, 0
                 continue
-            missing = max(0, count - owed.count)
-            yield part, min(1, missing) if first else missing
-            first = False
+            missing_zeros = max(0, count - owed_push.count)
+            yield part, min(1, missing_zeros) if is_first_missing else missing_zeros
+            is_first_missing = False
 
-    def _push(self, pushed: _Pushed, part: Any, count: int) -> None:
-        """Push zeros by `pushpull`, never by `push`: after one pushpull a plain push is not answered."""
+    def _push_zeros(self, pushed: _Pushed, part: Any, count: int) -> None:
+        """Push zeros by `pushpull`, never by `push`, as the servers do not answer a plain push after a pushpull."""
         for _ in range(count):
-            array = zeros((part.length,), part.dtype)
-            array.wait_to_read()
-            self._store.pushpull_part(part, array)
-            pushed.open.append((array, self._store.watch(array)))
+            zero_array = zeros((part.length,), part.dtype)
+            zero_array.wait_to_read()
+            self._store.pushpull_part(part, zero_array)
+            pushed.unanswered_requests.append((zero_array, self._store.watch(zero_array)))
             pushed.count += 1

@@ -16,19 +16,22 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
-LARGEST = 4096  # most elements of an array that is sent as an attribute
-DEPTH = 6  # most levels of nested values
+MAX_ARRAY_VALUES = 4096  # most elements of an array that is sent as an attribute
+MAX_DEPTH = 6  # most levels of nested values
 _NO_VALUES = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
 _NO_VALUE: Any = object()
 
 
 class Unfit(ValueError):
-    """A value is too large to be sent as an attribute; the message names the value."""
+    """A value is too large to be sent as an attribute. The message names the value."""
 
 
 def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return the attributes of `owner` that are values, ready for JSON. Raises Unfit if an array is too large."""
-    return _fields(owner, without, type(owner).__name__, (id(owner),))
+    """Return those attributes of `owner` that are plain values, in a form for JSON.
+
+    Raises Unfit if an array is too large.
+    """
+    return _encoded_attributes(owner, without, type(owner).__name__, (id(owner),))
 
 
 def restore(owner: Any, captured: dict[str, Any]) -> None:
@@ -42,23 +45,25 @@ def restore(owner: Any, captured: dict[str, Any]) -> None:
 
 def plain_array(value: Any) -> dict[str, Any]:
     """Return an array in a form for JSON, which `array_of` decodes to a NumPy array."""
-    array = value if isinstance(value, np.ndarray) else value.asnumpy()
-    return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
+    host_array = value if isinstance(value, np.ndarray) else value.asnumpy()
+    return {"array": host_array.reshape(-1).tolist(), "shape": list(host_array.shape), "dtype": host_array.dtype.name}
 
 
 def array_of(encoded: dict[str, Any]) -> Any:
     return np.array(encoded["array"], dtype=encoded["dtype"]).reshape(encoded["shape"])
 
 
-def _fields(owner: Any, without: frozenset[str], path: str, enclosing_ids: tuple[int, ...]) -> dict[str, Any]:
-    fields = {}
+def _encoded_attributes(
+    owner: Any, without: frozenset[str], path: str, enclosing_ids: tuple[int, ...]
+) -> dict[str, Any]:
+    encoded_fields = {}
     for name, value in sorted(vars(owner).items()):
         if name in without:
             continue
         encoded = _encode(value, f"{path}.{name}", enclosing_ids)
         if encoded is not _NO_VALUE:
-            fields[name] = encoded
-    return fields
+            encoded_fields[name] = encoded
+    return encoded_fields
 
 
 def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
@@ -67,35 +72,37 @@ def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | mx.nd.NDArray):
-        if value.size > LARGEST:
+        if value.size > MAX_ARRAY_VALUES:
             raise Unfit(
                 f"{path} is an array of {value.size} values: keep the array in the optimizer's "
                 "state (create_state), which is sent to workers that join"
             )
         if isinstance(value, np.ndarray):
             return plain_array(value)
-        kind = "np" if isinstance(value, mx.np.ndarray) else "nd"
-        return {**plain_array(value), kind: [value.context.device_type, value.context.device_id]}
+        array_kind = "np" if isinstance(value, mx.np.ndarray) else "nd"
+        return {**plain_array(value), array_kind: [value.context.device_type, value.context.device_id]}
     if (
         id(value) in enclosing_ids
-        or len(enclosing_ids) > DEPTH
+        or len(enclosing_ids) > MAX_DEPTH
         or isinstance(value, _NO_VALUES)
         or callable(getattr(value, "acquire", 0))
     ):
         return _NO_VALUE
     inner_ids = (*enclosing_ids, id(value))
     if isinstance(value, list | tuple | deque):
-        parts = [_encode(part, f"{path}[{i}]", inner_ids) for i, part in enumerate(value)]
-        if any(part is _NO_VALUE for part in parts):
+        encoded_parts = [_encode(item, f"{path}[{item_number}]", inner_ids) for item_number, item in enumerate(value)]
+        if any(item is _NO_VALUE for item in encoded_parts):
             return _NO_VALUE
-        return {"deque": parts, "maxlen": value.maxlen} if isinstance(value, deque) else {"items": parts}
+        return (
+            {"deque": encoded_parts, "maxlen": value.maxlen} if isinstance(value, deque) else {"items": encoded_parts}
+        )
     if isinstance(value, dict):
         if not all(isinstance(key, str | int) or _is_flat_key(key) for key in value):
             return _NO_VALUE
-        entries = [[key, _encode(part, f"{path}[{key!r}]", inner_ids)] for key, part in value.items()]
-        return _NO_VALUE if any(part is _NO_VALUE for _, part in entries) else {"entries": entries}
+        encoded_entries = [[key, _encode(item, f"{path}[{key!r}]", inner_ids)] for key, item in value.items()]
+        return _NO_VALUE if any(item is _NO_VALUE for _, item in encoded_entries) else {"entries": encoded_entries}
     if hasattr(value, "__dict__") and not hasattr(value, "__code__") and not hasattr(value, "__self__"):
-        return {"fields": _fields(value, frozenset(), path, inner_ids)}
+        return {"fields": _encoded_attributes(value, frozenset(), path, inner_ids)}
     return _NO_VALUE
 
 
@@ -104,7 +111,7 @@ def _is_flat_key(key: Any) -> bool:
 
 
 def _decode(encoded: Any, present: Any) -> Any:
-    """Decode a value; `present` is the value that it will replace.
+    """Decode a value; `present` is the value that the decoded value will replace.
 
     Objects and dictionaries are changed in place, as other references to the same objects may exist. A NumPy number
     keeps its type, as the script computes with that type.
@@ -114,29 +121,35 @@ def _decode(encoded: Any, present: Any) -> Any:
     if not isinstance(encoded, dict):
         return encoded
     if "array" in encoded:
-        array = array_of(encoded)
-        kind = next((kind for kind in ("np", "nd") if kind in encoded), None)
-        if kind is None:
-            return array
-        context = present.context if isinstance(present, mx.nd.NDArray) else mx.Context(*encoded[kind])
-        return (mx.np if kind == "np" else mx.nd).array(array, ctx=context, dtype=array.dtype)
+        decoded_array = array_of(encoded)
+        array_kind = next((array_kind for array_kind in ("np", "nd") if array_kind in encoded), None)
+        if array_kind is None:
+            return decoded_array
+        context = present.context if isinstance(present, mx.nd.NDArray) else mx.Context(*encoded[array_kind])
+        return (mx.np if array_kind == "np" else mx.nd).array(decoded_array, ctx=context, dtype=decoded_array.dtype)
     if "deque" in encoded:
-        return deque((_decode(part, None) for part in encoded["deque"]), encoded["maxlen"])
+        return deque((_decode(encoded_part, None) for encoded_part in encoded["deque"]), encoded["maxlen"])
     if "items" in encoded:
-        present_parts = (
+        present_items = (
             present
             if isinstance(present, list | tuple) and len(present) == len(encoded["items"])
             else [None] * len(encoded["items"])
         )
-        parts = [_decode(part, present) for part, present in zip(encoded["items"], present_parts, strict=True)]
-        return tuple(parts) if isinstance(present, tuple) else parts
+        decoded_parts = [
+            _decode(encoded_part, present)
+            for encoded_part, present in zip(encoded["items"], present_items, strict=True)
+        ]
+        return tuple(decoded_parts) if isinstance(present, tuple) else decoded_parts
     if "entries" in encoded:
-        entries = present if isinstance(present, dict) else {}
+        present_entries = present if isinstance(present, dict) else {}
         keys = [tuple(key) if isinstance(key, list) else key for key, _ in encoded["entries"]]
-        parts = [_decode(part, entries.get(key)) for key, (_, part) in zip(keys, encoded["entries"], strict=True)]
-        entries.clear()
-        entries.update(zip(keys, parts, strict=True))
-        return entries
+        decoded_parts = [
+            _decode(encoded_part, present_entries.get(key))
+            for key, (_, encoded_part) in zip(keys, encoded["entries"], strict=True)
+        ]
+        present_entries.clear()
+        present_entries.update(zip(keys, decoded_parts, strict=True))
+        return present_entries
     if present is not None:
         restore(present, encoded["fields"])
     return present

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-CHECKSUM_BYTES = 16
-LENGTH = 8  # bytes of the field with the header's length
+CHECKSUM_BYTES = 16  # bytes of an XXH3-128
+HEADER_LENGTH_BYTES = 8  # bytes of the field with the header's length
 
 
 class StateError(RuntimeError):
@@ -17,12 +17,17 @@ class StateError(RuntimeError):
 
 
 def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
-    """Return the header and the offset of the arrays. Raises StateError if the header is missing or damaged."""
-    size = int.from_bytes(block[:LENGTH], "big")
-    if not 0 < size <= len(block) - LENGTH:
+    """Return a packed state's header and the offset at which the arrays begin.
+
+    Raises StateError if the header is missing or damaged.
+    """
+    header_bytes = int.from_bytes(block[:HEADER_LENGTH_BYTES], "big")
+    if not 0 < header_bytes <= len(block) - HEADER_LENGTH_BYTES:
         raise StateError("the state has no header")
     try:
-        return json.loads(bytes(block[LENGTH : LENGTH + size])), LENGTH + size
+        return json.loads(
+            bytes(block[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + header_bytes])
+        ), HEADER_LENGTH_BYTES + header_bytes
     except ValueError as error:
         raise StateError(f"the state's header is damaged: {error}") from error
 
@@ -30,14 +35,14 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 def allocate(size: int) -> memoryview:
     """Allocate writable memory with undefined contents.
 
-    NumPy requests huge pages, so the first filling takes a tenth of a bytearray's time.
+    NumPy requests huge pages, so filling the memory for the first time takes a tenth of the time of a bytearray.
     """
     return np.empty(size, np.uint8).data
 
 
 def checksum(*parts: bytes | bytearray | memoryview) -> bytes:
-    """Return the XXH3-128 (16 bytes) of the concatenated parts. The checksum detects damage, not forgery."""
+    """Return the XXH3-128 checksum (16 bytes) of the concatenated parts. The checksum detects damage, not forgery."""
     hasher = xxhash.xxh3_128()
-    for part in parts:
-        hasher.update(part)
+    for block_part in parts:
+        hasher.update(block_part)
     return hasher.digest()

@@ -10,7 +10,7 @@ from dyntrain.training.worker.state.slots import Slot, slot, zeros_like
 
 
 class Carried:
-    """The carried gradients of `parameters`: each array is the sum over all workers."""
+    """The carried gradients of `parameters`. Each gradient is the sum over all workers."""
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self._parameters = parameters
@@ -19,7 +19,7 @@ class Carried:
     @property
     def accumulated(self) -> list[Any]:
         """The parameters whose gradients accumulate at present."""
-        return [p for p in self._parameters if p.grad_req == "add"]
+        return [param for param in self._parameters if param.grad_req == "add"]
 
     def carry(self) -> None:
         """Copy the accumulated gradients, already summed over all workers, into the state."""
@@ -27,42 +27,42 @@ class Carried:
             self._arrays[id(param)] = [gradient.copy() for gradient in param.list_grad()]
 
     def resume(self, takes: bool) -> None:
-        """Set the gradients to the carried sums on the first context of the worker with `takes`, otherwise to zero."""
+        """Set the gradients to the carried sums on the first context if this worker `takes` them, otherwise to zero."""
         for param in self.accumulated:
-            carried = self._arrays.get(id(param))
-            for i, gradient in enumerate(param.list_grad()):
-                if takes and carried is not None and i == 0:
-                    carried[i].copyto(gradient)
+            carried_sums = self._arrays.get(id(param))
+            for context_number, gradient in enumerate(param.list_grad()):
+                if takes and carried_sums is not None and context_number == 0:
+                    carried_sums[context_number].copyto(gradient)
                 else:
                     gradient[:] = 0
 
     def drop_zeroed(self) -> bool:
         """Stop carrying the gradients that the script has set to zero since all workers resumed.
 
-        Returns whether nonzero gradients were carried before and none are now.
+        Returns whether nonzero gradients were carried before this call, but none after it.
         """
-        held = {id(p): p for p in self.accumulated if id(p) in self._arrays}
-        had_nonzero = any(_has_nonzero(self._arrays[key][0]) for key in held)
-        for key, param in held.items():
+        held_params = {id(param): param for param in self.accumulated if id(param) in self._arrays}
+        had_nonzero = any(_has_nonzero(self._arrays[param_id][0]) for param_id in held_params)
+        for param_id, param in held_params.items():
             if not any(map(_has_nonzero, param.list_grad())):
-                del self._arrays[key]
-        return had_nonzero and not any(key in self._arrays for key in held)
+                del self._arrays[param_id]
+        return had_nonzero and not any(param_id in self._arrays for param_id in held_params)
 
     def drop(self) -> None:
         self._arrays.clear()
 
     def slots(self) -> list[Slot]:
         return [
-            slot(f"g{i}", f"gradient of {p.name}", self._arrays[id(p)])
-            for i, p in enumerate(self._parameters)
-            if id(p) in self._arrays
+            slot(f"g{param_number}", f"gradient of {param.name}", self._arrays[id(param)])
+            for param_number, param in enumerate(self._parameters)
+            if id(param) in self._arrays
         ]
 
     def receive(self, names: set[str]) -> None:
-        """Allocate exactly the carried gradients that a packed state has, by the names of its arrays."""
+        """Allocate exactly the carried gradients that a packed state contains, by the names of the state's arrays."""
         self._arrays = {
-            id(p): [zeros_like(data) for data in p.list_data()]
-            for i, p in enumerate(self._parameters)
+            id(param): [zeros_like(data) for data in param.list_data()]
+            for i, param in enumerate(self._parameters)
             if f"g{i}" in names
         }
 

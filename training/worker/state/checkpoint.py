@@ -1,9 +1,9 @@
 """Commits: files with the training state, on storage that outlives the workers.
 
-A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). The file
-is written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
-and decides which commit a generation starts from and which commits are kept. So a damaged commit is only reported here:
-to load another state instead would be a silent error.
+A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). The file is
+written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
+and decides which commit a generation starts from and which commits are kept. So this module only reports a damaged
+commit: loading another state instead would be a silent error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dyntrain.training.protocol.messages import COMMITS_KEPT
 from dyntrain.training.worker.state.block import CHECKSUM_BYTES, checksum
 from dyntrain.training.worker.state.direct import write_synced
 
-SUFFIX = ".commit"
+SUFFIX = ".commit"  # of a commit's file
 
 
 class CheckpointError(RuntimeError):
-    """A commit could not be written or read; the message names the commit and the reason."""
+    """A commit could not be written or read. The message names the commit and the reason."""
 
 
 class CommitDamaged(CheckpointError):
@@ -30,7 +30,7 @@ class CommitDamaged(CheckpointError):
 
 
 def commit_name(generation: int, step: int) -> str:
-    """Return the commit's file name. Names sort by generation first, then by step.
+    """Return the commit's file name. File names sort by generation first, then by step.
 
     Generations only grow, but steps may go back: a commit of a generation that started from an earlier commit must sort
     after the commits that it replaces.
@@ -41,18 +41,18 @@ def commit_name(generation: int, step: int) -> str:
 def superseded(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
     """Return the commits of `names` that may be deleted.
 
-    `written` are this process's own commits, oldest first; the last one was just written. The coordinator may not have
-    known the last few when it chose which commits to `keep`, so these stay. Commits newer than the last written one
-    belong to a process that replaced this process, so they stay too.
+    `written` are this process's own commits, oldest first. The last of them was just written. The coordinator may not
+    have known the last few of them when it chose which commits to `keep`, so these stay. Commits newer than this
+    process's last commit belong to a process that replaced this process, so they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
-    stay = {*keep, *written[-COMMITS_KEPT:]}
-    return sorted(name for name in names if name < written[-1] and name not in stay)
+    kept_names = {*keep, *written[-COMMITS_KEPT:]}
+    return sorted(name for name in names if name < written[-1] and name not in kept_names)
 
 
 class CommitStore:
-    """Commits in `directory`, which is created if missing. Raises CheckpointError if that is impossible."""
+    """The commits in the folder `directory`. Raises CheckpointError if the folder cannot be created."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -61,7 +61,8 @@ class CommitStore:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint directory {directory}: {error.strerror}; free space or give another with --checkpoint-dir"
+                f"checkpoint directory {directory} cannot be used: {error.strerror}; free space or give another "
+                "with --checkpoint-dir"
             ) from error
 
     def write(
@@ -71,44 +72,49 @@ class CommitStore:
         block: bytes | bytearray | memoryview,
         keep: Collection[str] | None = None,
     ) -> str:
-        """Write a commit; return its name once the commit is on disk. For `keep` see `superseded`.
+        """Write a commit. Returns its name once the commit is on disk. For `keep` see `superseded`.
 
-        Raises CheckpointError on failure; the earlier commits are then unchanged.
+        Raises CheckpointError if the commit cannot be written. The earlier commits are then unchanged.
         """
-        name = commit_name(generation, step)
-        partial = self._directory / f".{name}.{os.getpid()}"
+        file_name = commit_name(generation, step)
+        partial_path = self._directory / f".{file_name}.{os.getpid()}"
         try:
-            write_synced(partial, block, checksum(block))
-            partial.rename(self._directory / name)
+            write_synced(partial_path, block, checksum(block))
+            partial_path.rename(self._directory / file_name)
             sync(self._directory)
         except OSError as error:
             with contextlib.suppress(OSError):
-                partial.unlink()
+                partial_path.unlink()
             raise CheckpointError(
-                f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact"
+                f"commit {file_name} in {self._directory} cannot be written: {error.strerror}; the previous commit "
+                "is intact"
             ) from error
         # Partial files of the previous generation stay: a worker that continued may still be writing one.
         partial_files = [
             path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"
         ]
-        self._written = (*self._written, name)[-COMMITS_KEPT:]
-        for obsolete in [*superseded(self._names(), self._written, keep), *partial_files]:
+        self._written = (*self._written, file_name)[-COMMITS_KEPT:]
+        for obsolete_file in [*superseded(self._names(), self._written, keep), *partial_files]:
             with contextlib.suppress(OSError):  # the next commit retries
-                (self._directory / obsolete).unlink()
-        return name
+                (self._directory / obsolete_file).unlink()
+        return file_name
 
     def read(self, name: str) -> memoryview:
-        """Return the packed state. Raises CommitDamaged, or CheckpointError if the file cannot be read at present."""
+        """Return the packed state of a commit.
+
+        Raises CommitDamaged, or CheckpointError if the file is unreadable now.
+        """
         try:
-            raw = (self._directory / name).read_bytes()
+            file_bytes = (self._directory / name).read_bytes()
         except FileNotFoundError as error:
-            raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
+            raise CommitDamaged(f"commit {name} is missing in {self._directory}") from error
         except OSError as error:
             raise CheckpointError(
-                f"commit {name} in {self._directory}: {error.strerror}; repair the directory; its files are unchanged"
+                f"commit {name} in {self._directory} cannot be read: {error.strerror}. Repair the directory, whose "
+                "files are unchanged"
             ) from error
-        block = memoryview(raw)[:-CHECKSUM_BYTES]
-        if checksum(block) != raw[-CHECKSUM_BYTES:]:
+        block = memoryview(file_bytes)[:-CHECKSUM_BYTES]
+        if checksum(block) != file_bytes[-CHECKSUM_BYTES:]:
             raise CommitDamaged(f"commit {name} in {self._directory} is damaged: its checksum is wrong")
         return block
 

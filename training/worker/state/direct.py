@@ -1,6 +1,6 @@
 """Writing of a large file without the page cache.
 
-To copy the file into the cache would cost CPU time that training needs, and the file is not read soon.
+Copying the file into the page cache would cost CPU time that training needs, and the file is not read soon.
 """
 
 from __future__ import annotations
@@ -12,43 +12,47 @@ from pathlib import Path
 import numpy as np
 
 ALIGNMENT = 4096  # of memory, lengths and offsets: what every block device and page size in use accepts
-CHUNK = 8 << 20
+CHUNK_BYTES = 8 << 20  # written at once
 
 
 def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: bytes) -> None:
-    """Write `block` and then `trailer` to a file; all data is on disk on return.
+    """Write `block` and then `trailer` to a file. On return all data is on disk.
 
-    Unaligned memory, and data that the file system refuses to write directly, go through the cache.
-    Raises OSError; a part of the file may exist then.
+    Unaligned memory, and data that the file system refuses to write directly, go through the page cache.
+    Raises OSError, and may then leave a part of the file.
     """
-    view = memoryview(block)
-    written = _write_direct(path, view) if np.frombuffer(view, np.uint8).ctypes.data % ALIGNMENT == 0 else 0
-    with path.open("r+b" if written else "wb") as file:
-        file.seek(written)
-        file.write(view[written:])
+    block_view = memoryview(block)
+    written_bytes = (
+        _write_direct(path, block_view) if np.frombuffer(block_view, np.uint8).ctypes.data % ALIGNMENT == 0 else 0
+    )
+    with path.open("r+b" if written_bytes else "wb") as file:
+        file.seek(written_bytes)
+        file.write(block_view[written_bytes:])
         file.write(trailer)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _write_direct(path: Path, view: memoryview) -> int:
-    """Write the whole blocks of `view` directly; return the bytes written, 0 if that is not supported."""
-    aligned_size = len(view) // ALIGNMENT * ALIGNMENT
+def _write_direct(path: Path, block_view: memoryview) -> int:
+    """Write the whole disk blocks of `block_view` directly. Returns the written bytes, 0 if that is not supported."""
+    aligned_size = len(block_view) // ALIGNMENT * ALIGNMENT
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_DIRECT, 0o666)
     except OSError as error:
         if error.errno == errno.EINVAL:
             return 0
         raise
-    written = 0
+    written_bytes = 0
     try:
         while (
-            written < aligned_size and written % ALIGNMENT == 0
+            written_bytes < aligned_size and written_bytes % ALIGNMENT == 0
         ):  # a write may be cut short anywhere: the remaining data goes through the cache
-            written += os.write(descriptor, view[written : min(written + CHUNK, aligned_size)])
+            written_bytes += os.write(
+                descriptor, block_view[written_bytes : min(written_bytes + CHUNK_BYTES, aligned_size)]
+            )
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
     finally:
         os.close(descriptor)
-    return written
+    return written_bytes

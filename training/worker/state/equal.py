@@ -8,30 +8,30 @@ from collections.abc import Iterable
 import numpy as np
 from dyntrain.training.worker.state.block import checksum, header_of
 
-NO_ARRAY = "the position, a rate, the number of updates, or what is summed"
+PLAIN_VALUES_LABEL = "the position, a rate, the number of updates, or what is summed"
 SUMMED = "summed"  # entry of the job's own values; workers with different entries would wait for each other's sums
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
     """Return one checksum for all plain values, then one for each array that must be equal on all workers.
 
-    These arrays are parameters that train or that the script sets, optimizer states, carried gradients, kept arrays.
+    Equal arrays are parameters that train or that the script sets, optimizer states, carried gradients, kept arrays.
     """
-    header, at = header_of(block)
-    scalars = dict(header["scalars"])
+    header, offset = header_of(block)
+    scalars_to_compare = dict(header["scalars"])
     if header["position"]["offset"] == 0:
         # At an epoch's start, one worker's script may have set the epoch's rate already and another's not yet.
-        for name in ("values", "untouched"):
-            scalars.pop(name, None)
-    equal_values = [header["layout"], header["position"], scalars, header["own"].get(SUMMED)]
-    sums = [checksum(json.dumps(equal_values, sort_keys=True).encode()).hex()[:16]]
-    for name, shape, dtype in header["arrays"]:
-        if name.startswith("a"):  # each worker's own arrays, which come last
+        for entry in ("values", "untouched"):
+            scalars_to_compare.pop(entry, None)
+    equal_values = [header["layout"], header["position"], scalars_to_compare, header["own"].get(SUMMED)]
+    array_checksums = [checksum(json.dumps(equal_values, sort_keys=True).encode()).hex()[:16]]
+    for entry, shape, dtype in header["arrays"]:
+        if entry.startswith("a"):  # each worker's own arrays, which come last
             break
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        sums.append(checksum(memoryview(block)[at : at + size]).hex()[:16])
-        at += size
-    return sums
+        array_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        array_checksums.append(checksum(memoryview(block)[offset : offset + array_bytes]).hex()[:16])
+        offset += array_bytes
+    return array_checksums
 
 
 def digest(checksums: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
-"""A script's own arrays that are part of the state, of any size: e.g. a running average of all weights.
+"""A script's own arrays of any size that become a part of the state, such as a running average of all weights.
 
-The arrays are looked up at each read or write, as a script may put another array into its dictionary. If the
-script assigns a new dictionary to the variable, the job does not keep the new one.
+The arrays are looked up at each read or write, as a script may put another array into its dictionary. If the script
+assigns a new dictionary to its variable, the job does not keep that dictionary.
 
-An average of a net with BatchNorm contains running statistics, recognised by their names. Like the net's, these are
-each worker's own until a boundary.
+An average of a net with BatchNorm contains running statistics, recognised by their names. Like the running statistics
+of the net, these differ between workers until a boundary.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.state.slots import is_running, overwrite
 
-HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
+ACCEPTED_HOLDERS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
 
 
 class NamedArray(NamedTuple):
-    label: str
+    label: str  # name for messages
     copies: list[Any]  # the same value on each context
     running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 
@@ -32,60 +32,72 @@ class Kept:
     """The arrays passed to `job.keep`. Raises ValueError for unfit arguments, and later for changed shapes."""
 
     def __init__(self, *holders: Any) -> None:
-        for each in holders:
-            if isinstance(each, mx.nd.NDArray):
+        for holder in holders:
+            if isinstance(holder, mx.nd.NDArray):
                 raise ValueError(
-                    "job.keep() of a single array, which an assignment to the variable would replace unnoticed: "
-                    f"pass {HOLDS}"
+                    "job.keep() got a single array, which an assignment to the variable would replace unnoticed: "
+                    f"pass {ACCEPTED_HOLDERS}"
                 )
         self._holders = holders
-        self._shapes = [(each.label, _shapes(each.copies)) for each in self._named()]
-        if len(self._shapes) < len(holders):
-            raise ValueError(f"job.keep() of an argument without arrays: pass {HOLDS}, filled before the call")
+        self._first_shapes = [(array.label, _shapes_text(array.copies)) for array in self._all_named_arrays()]
+        if len(self._first_shapes) < len(holders):
+            raise ValueError(
+                f"an argument of job.keep() contains no arrays: pass {ACCEPTED_HOLDERS}, filled before the call"
+            )
 
     def arrays(self) -> list[NamedArray]:
-        named = self._named()
-        if (shapes := [(each.label, _shapes(each.copies)) for each in named]) != self._shapes:
-            changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
+        named_arrays = self._all_named_arrays()
+        if (
+            shapes := [(named_array.label, _shapes_text(named_array.copies)) for named_array in named_arrays]
+        ) != self._first_shapes:
+            changed = sorted(
+                f"{label}: {present_shapes}"
+                for label, present_shapes in shapes
+                if (label, present_shapes) not in self._first_shapes
+            )
             raise ValueError(
                 f"the arguments of job.keep() have other arrays than at first ({'; '.join(changed) or 'fewer'}): their "
                 "number, shapes and types must stay the same, on all workers"
             )
-        return named
+        return named_arrays
 
-    def _named(self) -> list[NamedArray]:
-        return [array for i, each in enumerate(self._holders) for array in _walk(each, f"job.keep {i}")]
+    def _all_named_arrays(self) -> list[NamedArray]:
+        return [
+            named_array
+            for holder_number, holder in enumerate(self._holders)
+            for named_array in _named_arrays_in(holder, f"job.keep {holder_number}")
+        ]
 
     def copies(self) -> list[list[Any]]:
         """Return copies of all arrays, for `put_back`."""
-        return [[array.copy() for array in each.copies] for each in self.arrays()]
+        return [[context_copy.copy() for context_copy in named_array.copies] for named_array in self.arrays()]
 
     def put_back(self, saved: Sequence[Sequence[Any]]) -> None:
-        for each, before in zip(self.arrays(), saved, strict=True):
-            for array, copy in zip(each.copies, before, strict=True):
-                overwrite(array, copy)
+        for named_array, saved_copies in zip(self.arrays(), saved, strict=True):
+            for context_copy, saved_copy in zip(named_array.copies, saved_copies, strict=True):
+                overwrite(context_copy, saved_copy)
 
     @property
     def parameters(self) -> list[Any]:
-        return [param for each in self._holders for param in _parameters(each)]
+        return [param for holder in self._holders for param in _parameters(holder)]
 
 
-def _walk(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
-    """Yield the arrays in `holder`; `name` is its key in a dictionary."""
+def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
+    """Yield the arrays in `holder`, whose key in a dictionary is `name`."""
     if isinstance(holder, mx.nd.NDArray):
         yield NamedArray(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):
-        for i, part in enumerate(holder):
-            yield from _walk(part, f"{label}[{i}]")
+        for item_number, item in enumerate(holder):
+            yield from _named_arrays_in(item, f"{label}[{item_number}]")
     elif isinstance(holder, dict):
-        for key, part in holder.items():
-            yield from _walk(part, f"{label}[{key}]", str(key))
+        for key, item in holder.items():
+            yield from _named_arrays_in(item, f"{label}[{key}]", str(key))
     elif parameters := _parameters(holder):
-        for i, param in enumerate(parameters):
-            running = param.name if is_running(param.name) else ""
-            yield NamedArray(f"{label} parameter {i}", param.list_data(), running)
+        for item_number, param in enumerate(parameters):
+            running_name = param.name if is_running(param.name) else ""
+            yield NamedArray(f"{label} parameter {item_number}", param.list_data(), running_name)
     else:
-        raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {HOLDS}")
+        raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {ACCEPTED_HOLDERS}")
 
 
 def _parameters(holder: Any) -> list[Any]:
@@ -94,5 +106,5 @@ def _parameters(holder: Any) -> list[Any]:
     return list(holder.values()) if isinstance(holder, mx.gluon.ParameterDict) else []
 
 
-def _shapes(copies: list[Any]) -> str:
+def _shapes_text(copies: list[Any]) -> str:
     return f"{len(copies)} x {tuple(copies[0].shape)} {np.dtype(copies[0].dtype).name}"

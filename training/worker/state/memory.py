@@ -1,8 +1,8 @@
 """Values that a script needs to continue at the job's position: equal on all workers, and part of the state.
 
 The values are numbers, strings and small arrays, which a script reads and sets as attributes. `keep` writes the values
-into the state while no exchange is in flight. `recall` reads them back at each boundary and after a void step, so all
-workers, joiners included, hold values of the same kinds.
+into the state while no gradients are in flight. `recall` reads the values back at each boundary and after a void step,
+so all workers, joiners included, hold values of the same kinds.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.state.attributes import LARGEST, array_of, plain_array
+from dyntrain.training.worker.state.attributes import MAX_ARRAY_VALUES, array_of, plain_array
 
-MOST = 200_000  # characters of JSON, which is in the header of every state
-DEPTH = 20  # most levels of nested values
+MAX_JSON_CHARACTERS = 200_000  # characters of JSON, which is in the header of every state
+MAX_DEPTH = 20  # most levels of nested values
 
 
 class Memory:
-    """The attributes of one `job.memory`: set each to the same value on every worker. None can be added later."""
+    """The attributes of one `job.memory`. Set each to the same value on every worker.
+
+    Attributes cannot be added later.
+    """
 
     def __init__(self, **values: Any) -> None:
         vars(self)["_values"] = {}
         for name, value in values.items():
             if name.startswith("_"):
                 raise ValueError(
-                    f"job.memory({name}=...): a name that begins with an underscore cannot be an attribute"
+                    f"job.memory({name}=...) fails: a name that begins with an underscore cannot be an attribute"
                 )
-            self._values[name] = _copy(name, value)
+            self._values[name] = _copied_value(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in vars(self).get("_values", {}):
@@ -42,7 +45,7 @@ class Memory:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
             raise AttributeError(_unknown_name(name))
-        self._values[name] = _copy(name, value)
+        self._values[name] = _copied_value(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted(self._values)
@@ -52,20 +55,23 @@ class Memory:
 
 
 class Memories:
-    """All memories of a job. `own` is the state's dictionary of the job's own values."""
+    """All `job.memory` objects of a job. `own` is the dictionary in the state for the job's own values."""
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
 
     def add(self, memory: Memory) -> None:
         """Add a memory. Raises ValueError for a name in use, as all share one namespace in the state."""
-        twice = {name for each in self._memories for name in dir(each)} & set(dir(memory))
-        if twice:
-            raise ValueError(f"job.memory({min(twice)}=...) a second time: give each name only once")
+        repeated_names = {name for known_memory in self._memories for name in dir(known_memory)} & set(dir(memory))
+        if repeated_names:
+            raise ValueError(f"job.memory({min(repeated_names)}=...) is called a second time: give each name only once")
         self._memories.append(memory)
 
     def keep(self, own: dict[str, Any]) -> None:
-        """Write the values into the state. Raises ValueError for one that cannot be encoded, as in a changed list."""
+        """Write the values into the state.
+
+        Raises ValueError for a value that cannot be encoded, as in a changed list.
+        """
         if self._memories:
             own["memory"] = {
                 name: _encode(name, value) for values in self._all_values() for name, value in values.items()
@@ -77,14 +83,15 @@ class Memories:
         A list, a dictionary or an array to which a script has a reference stays the same object.
         """
         encoded = own.get("memory", {})
-        if len(text := json.dumps(encoded)) > MOST:
+        if len(json_text := json.dumps(encoded)) > MAX_JSON_CHARACTERS:
             raise ValueError(
-                f"job.memory holds {len(text)} characters as JSON, and must stay below {MOST}: it travels with every "
+                f"job.memory holds {len(json_text)} characters as JSON, and must stay below {MAX_JSON_CHARACTERS}: "
+                "it travels with every "
                 "state; write long histories to job.output"
             )
         for values in self._all_values():
             for name in values.keys() & encoded.keys():
-                values[name] = _in_place(values[name], _decode(encoded[name]))
+                values[name] = _updated_in_place(values[name], _decode(encoded[name]))
 
     def _all_values(self) -> Iterator[dict[str, Any]]:
         for memory in self._memories:
@@ -100,29 +107,30 @@ def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _encode(name: str, value: Any, depth: int = 0) -> Any:
-    """Encode a value for JSON, with its kind. Raises ValueError with the attribute's name if that is impossible."""
+    """Encode a value and its type for JSON. Raises ValueError with the attribute's name if that is impossible."""
     if isinstance(value, np.generic):
         value = value.item()
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return value if type(value) is kind else kind(value)
+    for plain_type in (bool, int, float, str):
+        if isinstance(value, plain_type):
+            return value if type(value) is plain_type else plain_type(value)
     if value is None:
         return None
     if isinstance(value, np.ndarray | mx.nd.NDArray):
-        if value.size > LARGEST or np.dtype(value.dtype).kind not in "biuf":
+        if value.size > MAX_ARRAY_VALUES or np.dtype(value.dtype).kind not in "biuf":
             raise ValueError(
-                f"job.memory.{name}: an array may have {LARGEST} numbers, this is {value.shape} of {value.dtype}"
+                f"job.memory.{name}: an array may have {MAX_ARRAY_VALUES} numbers, this is {value.shape} of "
+                f"{value.dtype}"
             )
-        kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # both of MXNet's kinds of array
+        array_kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # both of MXNet's kinds of array
         return {
             **plain_array(value),
-            **next(({name: True} for name, array_type in kinds.items() if isinstance(value, array_type)), {}),
+            **next(({name: True} for name, array_type in array_kinds.items() if isinstance(value, array_type)), {}),
         }
-    if depth < DEPTH:
+    if depth < MAX_DEPTH:
         if type(value) in (list, tuple):
-            return {type(value).__name__: [_encode(name, part, depth + 1) for part in value]}
+            return {type(value).__name__: [_encode(name, item, depth + 1) for item in value]}
         if type(value) is dict and all(type(key) in (str, int) for key in value):
-            return {"dict": [[key, _encode(name, part, depth + 1)] for key, part in value.items()]}
+            return {"dict": [[key, _encode(name, item, depth + 1)] for key, item in value.items()]}
     raise ValueError(
         f"job.memory.{name}: {type(value).__name__} is no number, text, small array, list or dictionary of these"
     )
@@ -133,15 +141,19 @@ def _decode(encoded: Any) -> Any:
     if not isinstance(encoded, dict):
         return encoded
     if "array" in encoded:
-        array = array_of(encoded)
-        module = mx.np if "np" in encoded else mx.nd if "nd" in encoded else None
-        return array if module is None else module.array(array, dtype=array.dtype)
+        decoded_array = array_of(encoded)
+        array_module = mx.np if "np" in encoded else mx.nd if "nd" in encoded else None
+        return decoded_array if array_module is None else array_module.array(decoded_array, dtype=decoded_array.dtype)
     if "dict" in encoded:
-        return {key: _decode(part) for key, part in encoded["dict"]}
-    return [_decode(part) for part in encoded["list"]] if "list" in encoded else tuple(map(_decode, encoded["tuple"]))
+        return {key: _decode(encoded_item) for key, encoded_item in encoded["dict"]}
+    return (
+        [_decode(encoded_item) for encoded_item in encoded["list"]]
+        if "list" in encoded
+        else tuple(map(_decode, encoded["tuple"]))
+    )
 
 
-def _copy(name: str, value: Any) -> Any:
+def _copied_value(name: str, value: Any) -> Any:
     return _decode(_encode(name, value))
 
 
@@ -149,14 +161,14 @@ def _canonical(encoded: Any) -> str:
     """Return a string that is the same for equal values, as 0, 0.0 and False, or dictionaries in any order."""
     if isinstance(encoded, dict):
         if "dict" in encoded:
-            return f"{{{','.join(sorted(f'{key!r}:{_canonical(part)}' for key, part in encoded['dict']))}}}"
-        return f"{{{','.join(f'{kind}:{_canonical(part)}' for kind, part in sorted(encoded.items()))}}}"
+            return f"{{{','.join(sorted(f'{key!r}:{_canonical(item)}' for key, item in encoded['dict']))}}}"
+        return f"{{{','.join(f'{type_name}:{_canonical(item)}' for type_name, item in sorted(encoded.items()))}}}"
     if isinstance(encoded, list):
         return f"[{','.join(map(_canonical, encoded))}]"
     return repr(encoded + 0.0) if isinstance(encoded, int | float) and abs(encoded) < 2**53 else repr(encoded)
 
 
-def _in_place(present: Any, value: Any) -> Any:
+def _updated_in_place(present: Any, value: Any) -> Any:
     if type(present) is type(value):
         if isinstance(present, list):
             present[:] = value

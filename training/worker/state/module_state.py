@@ -1,6 +1,6 @@
 """A Module's parameters and optimizer state behind a Gluon Trainer's interface: Gluon's state format is used.
 
-Module binds new arrays for a batch of another size (as in validation), so no array is kept here beyond a step.
+Module binds new arrays for a batch of another size (as in validation), so this module keeps no array beyond a step.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from dyntrain.training.worker.state.training_state import TrainingState
 
 
 class _Parameter:
-    """One parameter on all contexts; `gradients` is empty for one that does not train."""
+    """One parameter of a Module on all contexts. `gradients` is empty for a parameter that does not train."""
 
     def __init__(self, name: str, arrays: Sequence[Any], gradients: Sequence[Any]) -> None:
-        self.name, self._data, self._gradients = name, list(arrays), [g for g in gradients if g is not None]
+        self.name, self._data, self._gradients = (
+            name,
+            list(arrays),
+            [gradient for gradient in gradients if gradient is not None],
+        )
         self.grad_req = "write" if self._gradients else "null"
         self.shape, self.dtype = arrays[0].shape, arrays[0].dtype
 
@@ -36,20 +40,20 @@ class _StatesOfContext:
     def __init__(self, states: dict[int, Any], context: int, contexts: int) -> None:
         self._states, self._context, self._contexts = states, context, contexts
 
-    def _key(self, i: int) -> int:
-        return i * self._contexts + self._context
+    def _key(self, param_number: int) -> int:
+        return param_number * self._contexts + self._context
 
-    def __contains__(self, i: int) -> bool:
-        return self._key(i) in self._states
+    def __contains__(self, param_number: int) -> bool:
+        return self._key(param_number) in self._states
 
-    def __getitem__(self, i: int) -> Any:
-        return self._states[self._key(i)]
+    def __getitem__(self, param_number: int) -> Any:
+        return self._states[self._key(param_number)]
 
-    def __setitem__(self, i: int, state: Any) -> None:
-        self._states[self._key(i)] = state
+    def __setitem__(self, param_number: int, state: Any) -> None:
+        self._states[self._key(param_number)] = state
 
-    def __delitem__(self, i: int) -> None:
-        del self._states[self._key(i)]
+    def __delitem__(self, param_number: int) -> None:
+        del self._states[self._key(param_number)]
 
 
 class _Updater:
@@ -73,15 +77,18 @@ class ModuleState:
 
     def _current_state(self) -> TrainingState:
         module = self._module
-        group = module._exec_group
-        trained = [
-            _Parameter(*each) for each in zip(group.param_names, group.param_arrays, group.grad_arrays, strict=True)
+        exec_group = module._exec_group
+        trained_parameters = [
+            _Parameter(*names_and_arrays)
+            for names_and_arrays in zip(
+                exec_group.param_names, exec_group.param_arrays, exec_group.grad_arrays, strict=True
+            )
         ]
-        running = [
-            _Parameter(name, arrays, ()) for name, arrays in zip(module._aux_names, group.aux_arrays, strict=True)
+        running_parameters = [
+            _Parameter(name, arrays, ()) for name, arrays in zip(module._aux_names, exec_group.aux_arrays, strict=True)
         ]
-        trainer = _Trainer(trained, module._updater, len(module._context))
-        return TrainingState({p.name: p for p in [*trained, *running]}, trainer)
+        trainer = _Trainer(trained_parameters, module._updater, len(module._context))
+        return TrainingState({param.name: param for param in [*trained_parameters, *running_parameters]}, trainer)
 
     @property
     def layout(self) -> str:
@@ -110,8 +117,8 @@ class ModuleState:
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
         return self._current_state().pack(position, allocate)
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
-        return self._current_state().sampled(position)
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
+        return self._current_state().sampled_checksums(position)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
         return self._current_state().checks(block)

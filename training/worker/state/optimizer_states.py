@@ -1,10 +1,10 @@
 """The arrays that optimizers keep for each parameter.
 
-MXNet creates these arrays at its first update. Here the arrays exist from the beginning, so that a joiner can receive
+MXNet creates these arrays at its first update. This module creates them at the beginning, so that a joiner can receive
 them.
 
-Some are created from the weights, such as the float32 copies of float16 weights. A script or another trainer may write
-to the weights before the first update, so these arrays are created again at that update.
+Some of these arrays are created from the weights, such as the float32 copies of float16 weights. A script or another
+trainer may write to the weights before the first update, so such arrays are created again at that update.
 """
 
 from __future__ import annotations
@@ -25,66 +25,79 @@ class OptimizerStates:
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
         self._unused: dict[tuple[int, int], list[Any]] = {}  # states not used since created, for each context
-        for t, trainer in enumerate(trainers):
-            for i, param in enumerate(trainer._params):
+        for trainer_number, trainer in enumerate(trainers):
+            for param_number, param in enumerate(trainer._params):
                 if param.grad_req != "null":
-                    self._create(t, i)
+                    self._create(trainer_number, param_number)
 
-    def _create(self, t: int, i: int) -> None:
-        trainer = self._trainers[t]
-        for updater, data in zip(trainer._updaters, trainer._params[i].list_data(), strict=True):
-            if i not in updater.states:
-                updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
-                updater.states_synced[i] = True
-                self._unused.setdefault((t, i), []).append(updater.states[i])
-            elif not updater.states_synced[i]:  # load_states leaves the arrays on the contexts where they were saved
-                updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
-                updater.states_synced[i] = True
+    def _create(self, trainer_number: int, param_number: int) -> None:
+        trainer = self._trainers[trainer_number]
+        for updater, weight in zip(trainer._updaters, trainer._params[param_number].list_data(), strict=True):
+            if param_number not in updater.states:
+                updater.states[param_number] = updater.optimizer.create_state_multi_precision(param_number, weight)
+                updater.states_synced[param_number] = True
+                self._unused.setdefault((trainer_number, param_number), []).append(updater.states[param_number])
+            elif not updater.states_synced[
+                param_number
+            ]:  # load_states leaves the arrays on the contexts where they were saved
+                updater.states[param_number] = updater.sync_state_context(updater.states[param_number], weight.context)
+                updater.states_synced[param_number] = True
 
     @property
     def untouched(self) -> list[list[int]]:
         """(trainer, parameter) of the states that no update has used and no loading has replaced since creation."""
-        return [[t, i] for (t, i), unused in self._unused.items() if self._is_unchanged(t, i, unused)]
+        return [
+            [trainer_number, param_number]
+            for (trainer_number, param_number), unused in self._unused.items()
+            if self._is_unchanged(trainer_number, param_number, unused)
+        ]
 
-    def _is_unchanged(self, t: int, i: int, unused: list[Any]) -> bool:
-        updaters = self._trainers[t]._updaters
+    def _is_unchanged(self, trainer_number: int, param_number: int, unused: list[Any]) -> bool:
+        updaters = self._trainers[trainer_number]._updaters
         return all(
-            i in updater.states and updater.states[i] is state for updater, state in zip(updaters, unused, strict=True)
+            param_number in updater.states and updater.states[param_number] is state
+            for updater, state in zip(updaters, unused, strict=True)
         )
 
     def begin(self, trainer: Any) -> None:
-        """Before an update, create the states again of the parameters that were never updated."""
-        t = self._trainers.index(trainer)
-        for i in [i for number, i in self._unused if number == t]:
-            datas = trainer._params[i].list_data()
-            if not any(data._fresh_grad for data in datas):
+        """Before an update, create the states again for parameters that were never updated."""
+        trainer_number = self._trainers.index(trainer)
+        for param_number in [
+            param_number for unused_trainer, param_number in self._unused if unused_trainer == trainer_number
+        ]:
+            weights = trainer._params[param_number].list_data()
+            if not any(weight._fresh_grad for weight in weights):
                 continue
-            if self._is_unchanged(t, i, self._unused.pop((t, i))):
-                for updater, data in zip(trainer._updaters, datas, strict=True):
-                    new_states = updater.optimizer.create_state_multi_precision(i, data)
-                    for array, new_array in zip(leaves(updater.states[i]), leaves(new_states), strict=True):
+            if self._is_unchanged(trainer_number, param_number, self._unused.pop((trainer_number, param_number))):
+                for updater, weight in zip(trainer._updaters, weights, strict=True):
+                    new_states = updater.optimizer.create_state_multi_precision(param_number, weight)
+                    for array, new_array in zip(leaves(updater.states[param_number]), leaves(new_states), strict=True):
                         overwrite(array, new_array)
 
     def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
-        """Allocate exactly the states that a packed state has, by the names of its arrays."""
+        """Allocate exactly the optimizer states that a packed state contains, by the names of its arrays."""
         packed_states = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
-        for t, trainer in enumerate(self._trainers):
-            for i in range(len(trainer._params)):
-                if (t, i) in packed_states:
-                    self._create(t, i)
-                elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
+        for trainer_number, trainer in enumerate(self._trainers):
+            for param_number in range(len(trainer._params)):
+                if (trainer_number, param_number) in packed_states:
+                    self._create(trainer_number, param_number)
+                elif param_number in trainer._updaters[0].states and list(
+                    leaves(trainer._updaters[0].states[param_number])
+                ):
                     for updater in trainer._updaters:
-                        del updater.states[i]
+                        del updater.states[param_number]
         self._unused = {
-            (t, i): [updater.states[i] for updater in self._trainers[t]._updaters]
-            for t, i in untouched
-            if i in self._trainers[t]._updaters[0].states
+            (trainer_number, param_number): [
+                updater.states[param_number] for updater in self._trainers[trainer_number]._updaters
+            ]
+            for trainer_number, param_number in untouched
+            if param_number in self._trainers[trainer_number]._updaters[0].states
         }
 
     def scale_momentum(self, ratio: float, *trainers: Any) -> None:
-        """Multiply the momentum of SGD and NAG by `ratio`, of the given trainers, or of all if none are given.
+        """Multiply the momentum of SGD and NAG by `ratio`, in the given trainers, or in all trainers if none is given.
 
-        SGD and NAG keep the learning rate inside their momentum buffer; MXNet's other optimizers apply the rate
+        SGD and NAG keep the learning rate inside their momentum buffer, but MXNet's other optimizers apply the rate
         outside.
         """
         if ratio == 1.0:
@@ -95,7 +108,7 @@ class OptimizerStates:
             if not trainer._optimizer.momentum:
                 continue
             for updater in trainer._updaters:
-                for state in updater.states.values():
+                for optimizer_state in updater.states.values():
                     # With multi_precision SGD and NAG keep (buffer, weights), other optimizers (weights, buffer).
-                    momentum = state[0] if isinstance(state, list | tuple) else state
+                    momentum = optimizer_state[0] if isinstance(optimizer_state, list | tuple) else optimizer_state
                     momentum *= ratio

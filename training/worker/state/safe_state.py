@@ -19,8 +19,8 @@ from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-PAGE = 4096
-SLACK = 1 << 20  # bytes of reserve, as the header of a packed state grows a little during a job
+PAGE_BYTES = 4096  # of the seal, before the packed state
+RESERVE_BYTES = 1 << 20  # bytes of reserve, as the header of a packed state grows a little during a job
 MEMINFO = Path("/proc/meminfo")
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ class Seal(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    job: str
+    job: str  # name
     generation: int
     position: Position
-    size: int = Field(ge=1)
-    checksum: str
+    size: int = Field(ge=1)  # bytes of the packed state
+    checksum: str  # of the packed state
 
 
 class _Buffer:
@@ -43,11 +43,11 @@ class _Buffer:
         self._views: list[weakref.ref[memoryview]] = []
         self._memory: mmap.mmap | None = None
         if os.fstat(descriptor).st_size:
-            self._map()
+            self._map_memory()
 
     @property
     def in_use(self) -> bool:
-        """Whether the state is still referenced: by a commit that is being written, or a joiner that fetches it."""
+        """Whether the buffer's state is still referenced, by a commit being written or by a joiner that fetches it."""
         return any(view() is not None for view in self._views)
 
     @property
@@ -55,38 +55,41 @@ class _Buffer:
         if self._memory is None:
             return None
         try:
-            seal = Seal.model_validate_json(self._memory[:PAGE].rstrip(b"\0"))
+            seal = Seal.model_validate_json(self._memory[:PAGE_BYTES].rstrip(b"\0"))
         except ValidationError:
             return None  # the seal is empty, or its writer died
-        return seal if PAGE + seal.size <= len(self._memory) else None
+        return seal if PAGE_BYTES + seal.size <= len(self._memory) else None
 
     @seal.setter
     def seal(self, seal: Seal | None) -> None:
         assert self._memory is not None
-        self._memory[:PAGE] = (seal.model_dump_json().encode() if seal else b"").ljust(PAGE, b"\0")
+        self._memory[:PAGE_BYTES] = (seal.model_dump_json().encode() if seal else b"").ljust(PAGE_BYTES, b"\0")
 
     def reserve(self, size: int) -> None:
         """Allocate memory for a state of `size` bytes. Raises OSError if the host has too little memory."""
-        length = PAGE + size
-        if self._memory is not None and len(self._memory) >= length:
+        wanted_bytes = PAGE_BYTES + size
+        if self._memory is not None and len(self._memory) >= wanted_bytes:
             return
-        length += SLACK
-        missing = length - os.fstat(self.descriptor).st_size
-        if missing > available() // 2:  # no limit applies here: the kernel would kill a process
-            raise OSError(f"{missing >> 20} MB are wanted, {available() >> 20} MB are free on this host")
-        os.posix_fallocate(self.descriptor, 0, length)
-        self._map()
+        wanted_bytes += RESERVE_BYTES
+        missing_bytes = wanted_bytes - os.fstat(self.descriptor).st_size
+        if missing_bytes > available_memory() // 2:  # no limit applies here: the kernel would kill a process
+            raise OSError(
+                f"a safe state needs {missing_bytes >> 20} MB, but only {available_memory() >> 20} MB are free on "
+                "this host"
+            )
+        os.posix_fallocate(self.descriptor, 0, wanted_bytes)
+        self._map_memory()
 
     def take(self, size: int) -> memoryview:
         assert self._memory is not None
-        view = memoryview(self._memory)[PAGE : PAGE + size]
-        self._views = [*(known_view for known_view in self._views if known_view() is not None), weakref.ref(view)]
-        return view
+        state_view = memoryview(self._memory)[PAGE_BYTES : PAGE_BYTES + size]
+        self._views = [*(known_view for known_view in self._views if known_view() is not None), weakref.ref(state_view)]
+        return state_view
 
     def owns(self, block: memoryview) -> bool:
         return any(view() is block for view in self._views)
 
-    def _map(self) -> None:
+    def _map_memory(self) -> None:
         # The pages are filled now, not during the copy, for which all workers wait.
         self._memory = mmap.mmap(self.descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
@@ -105,49 +108,53 @@ class SafeStates:
 
     @property
     def has_memory(self) -> bool:
-        """Whether states can be made safe: there are buffers, and no reservation has failed."""
+        """Whether states can be made safe: buffers exist, and no reservation of memory has failed."""
         return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
         """Reserve memory for states of about `size` bytes, so that no membership change waits for memory.
 
-        The third buffer is for slow commits only, and gets no memory here.
+        The third buffer is only for slow commits, and gets memory when it is used.
         """
         for buffer in self._buffers[:2]:
             self._try_reserve(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest whole state of this job, by any process; only `read` verifies its checksum."""
-        newest = max((seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_age, default=None)
+        """Return the latest whole state of this job, by any process. Only `read` verifies the checksum of a state."""
+        newest_seal = max(
+            (seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_newness, default=None
+        )
         return (
-            SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
+            SafeCopy(generation=newest_seal.generation, position=newest_seal.position, name=newest_seal.checksum)
+            if newest_seal
+            else None
         )
 
     def allocate(self, size: int) -> memoryview:
-        """Return memory for a state: a buffer that is not in use, otherwise the process's own memory.
+        """Return memory for a state: a buffer that is not in use, or otherwise memory of this process.
 
         The buffer with the newest state is used last.
         """
-        free = [buffer for buffer in self._buffers if not buffer.in_use]
-        newest = max(self._buffers, key=lambda buffer: _age(self._seal_of_job(buffer)), default=None)
+        unused_buffers = [buffer for buffer in self._buffers if not buffer.in_use]
+        newest_buffer = max(self._buffers, key=lambda buffer: _newness(self._seal_of_job(buffer)), default=None)
         for buffer in sorted(
-            free, key=lambda buffer: buffer is newest
+            unused_buffers, key=lambda buffer: buffer is newest_buffer
         ):  # a stable sort: the third buffer gets memory only when needed
             if self._try_reserve(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)
         return allocate(size)
 
-    def seal(self, block: memoryview, generation: int, position: Position, name: str | None = None) -> None:
-        """Mark the state in `block` as whole; `name` is the state's checksum, if known.
+    def seal(self, block: memoryview, generation: int, position: Position, state_checksum: str | None = None) -> None:
+        """Mark the state in `block` as whole. `state_checksum` is the checksum of the state, if known.
 
         Does nothing for a block that is not in a buffer.
         """
         for buffer in self._buffers:
             if buffer.owns(block):
-                name = name or checksum(block).hex()
+                state_checksum = state_checksum or checksum(block).hex()
                 buffer.seal = Seal(
-                    job=self._job, generation=generation, position=position, size=len(block), checksum=name
+                    job=self._job, generation=generation, position=position, size=len(block), checksum=state_checksum
                 )
 
     def read(self, name: str) -> memoryview:
@@ -179,12 +186,12 @@ class SafeStates:
         return True
 
 
-def _age(seal: Seal | None) -> tuple[int, int]:
-    """Return a sort key, higher for newer: by generation first, as a generation may begin at an earlier step."""
+def _newness(seal: Seal | None) -> tuple[int, int]:
+    """Return a sort key, higher for newer states: by generation, then by step, which a new generation may set back."""
     return (seal.generation, seal.position.step) if seal else (-1, -1)
 
 
-def available() -> int:
+def available_memory() -> int:
     """Return the bytes of memory that this host can allocate without swapping."""
     line = next(
         (line for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")), "MemAvailable: 0"

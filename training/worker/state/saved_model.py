@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Says whether this process saves the files. A script without an elastic job saves them."""
+    """Says whether this process saves the script's files, as every script without an elastic job does."""
 
     def __init__(self) -> None:
         self.chosen = True
@@ -35,7 +35,7 @@ WRITER = Writer()  # a process has one job
 
 @contextlib.contextmanager
 def whole(name: str) -> Iterator[str]:
-    """Yield the name to write to; the file is then renamed to `name`.
+    """Yield a temporary name to write to. The file is afterwards renamed to `name`.
 
     For a URL ("s3://..."), yields `name` itself: MXNet creates the object once all its data is written.
     """
@@ -43,47 +43,50 @@ def whole(name: str) -> Iterator[str]:
         yield name
         return
     path = Path(name)
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    partial_path = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        yield str(partial)
-        sync(partial)
-        partial.rename(path)
+        yield str(partial_path)
+        sync(partial_path)
+        partial_path.rename(path)
         sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink()
+            partial_path.unlink()
         raise
 
 
 def save_checkpoint(
     prefix: str, epoch: int, symbol: Any, arg_params: Any, aux_params: Any, remove_amp_cast: bool = True
 ) -> None:
-    """Replace `mx.model.save_checkpoint`. The parameters come last: their file exists only with the network's file."""
+    """Replace `mx.model.save_checkpoint`.
+
+    The parameters are saved last, so their file exists only with the network's file.
+    """
     if not WRITER.chosen:
         return
     if symbol is not None:
-        with whole(f"{prefix}-symbol.json") as file:
-            symbol.save(file, remove_amp_cast=remove_amp_cast)
-    kinds = {"arg": arg_params, "aux": aux_params}
-    host = {
+        with whole(f"{prefix}-symbol.json") as partial_path:
+            symbol.save(partial_path, remove_amp_cast=remove_amp_cast)
+    params_by_kind = {"arg": arg_params, "aux": aux_params}
+    host_arrays = {
         f"{kind}:{name}": value.as_in_context(mx.cpu())
-        for kind, params in kinds.items()
+        for kind, params in params_by_kind.items()
         for name, value in params.items()
     }
-    saved = f"{prefix}-{epoch:04d}.params"
-    with whole(saved) as file:
-        mx.nd.save(file, host)
-    log.info('Saved checkpoint to "%s"', saved)
+    params_path = f"{prefix}-{epoch:04d}.params"
+    with whole(params_path) as partial_path:
+        mx.nd.save(partial_path, host_arrays)
+    log.info('Saved checkpoint to "%s"', params_path)
 
 
 def do_checkpoint(prefix: str, period: int = 1) -> Callback:
     """Replace `mx.callback.do_checkpoint`."""
 
-    def save(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
+    def save_at_period(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
         if (epoch + 1) % max(1, int(period)) == 0:
             save_checkpoint(prefix, epoch + 1, symbol, arg, aux)
 
-    return save
+    return save_at_period
 
 
 def module_checkpoint(module: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False) -> Callback:

@@ -1,6 +1,7 @@
-"""The part of trainers' state that is not arrays: counts, and values that a script may set at any time.
+"""The parts of trainers' state that are no arrays: counts, and values that a script may set at any time.
 
-The counts follow from the steps. The values are rates, decays, the choice of training parameters, and a loss scale.
+The counts follow from the number of steps. The values are rates, decays, the choice of training parameters, and a loss
+scale.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ OTHER_SCHEDULER = (
 
 
 class Scalars:
-    """The scalars of all `trainers`, as a document for JSON."""
+    """The counts and values of all `trainers`, in a form for JSON."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
@@ -44,19 +45,19 @@ class Scalars:
         self.restore_values(scalars)
 
     def restore_values(self, scalars: dict[str, Any]) -> None:
-        """Set the values to those of the worker that captured them.
+        """Set the trainers' values to those that another worker captured.
 
         If the two schedulers are of different kinds, this trainer keeps its own.
         """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
-            own_scheduler, received = (
+            own_scheduler, received_scheduler = (
                 trainer._optimizer.lr_scheduler,
                 values.get("scheduler", _scheduler_class(trainer)),
             )
-            if received != _scheduler_class(trainer):
-                fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
-                values = {**values, "optimizer": fields}
-                self._mismatches.append((trainer, own_scheduler, received))
+            if received_scheduler != _scheduler_class(trainer):
+                other_fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
+                values = {**values, "optimizer": other_fields}
+                self._mismatches.append((trainer, own_scheduler, received_scheduler))
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
@@ -65,37 +66,42 @@ class Scalars:
         Call this method at the first update after a restoration. The result is the same on all workers whose rates are
         equal.
         """
-        for trainer, own_scheduler, received in self._mismatches:
-            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received:
-                return OTHER_SCHEDULER.format(received=received, own=_scheduler_class(trainer))
+        for trainer, own_scheduler, received_scheduler in self._mismatches:
+            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received_scheduler:
+                return OTHER_SCHEDULER.format(received=received_scheduler, own=_scheduler_class(trainer))
         self._mismatches = []
         return None
 
 
 def counts_of(optimizer: Any) -> list[Any]:
-    updates = [[int(device), sorted(counts.items())] for device, counts in optimizer._all_index_update_counts.items()]
-    return [optimizer.num_update, updates]
+    counts_by_device = [
+        [int(device), sorted(counts.items())] for device, counts in optimizer._all_index_update_counts.items()
+    ]
+    return [optimizer.num_update, counts_by_device]
 
 
 def set_counts(optimizer: Any, counts: list[Any]) -> None:
-    optimizer.num_update, updates = counts
-    for device, each in updates:
+    optimizer.num_update, counts_by_device = counts
+    for device, parameter_counts in counts_by_device:
         device_counts = optimizer._all_index_update_counts.setdefault(device, {})
         device_counts.clear()
-        device_counts.update(dict(each))
+        device_counts.update(dict(parameter_counts))
 
 
 def values_of(trainer: Any) -> dict[str, Any]:
-    scaler = getattr(trainer, "_amp_loss_scaler", None)
+    loss_scaler = getattr(trainer, "_amp_loss_scaler", None)
     return {
         "optimizer": capture(trainer._optimizer, _NOT_VALUES),
         "scheduler": _scheduler_class(trainer),
-        "worker rate": rate.numbers if (rate := getattr(trainer, "worker_rate", None)) is not None else None,
+        "worker rate": worker_rate.numbers
+        if (worker_rate := getattr(trainer, "worker_rate", None)) is not None
+        else None,
         "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
-        "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
+        "amp": None if loss_scaler is None else [trainer._amp_original_scale, capture(loss_scaler)],
         # plain numbers, as JSON has no NumPy numbers
         "parameters": [
-            [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
+            [param.grad_req, float(getattr(param, "lr_mult", 1.0)), float(getattr(param, "wd_mult", 1.0))]
+            for param in trainer._params
         ],
     }
 
@@ -112,9 +118,9 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
             raise StateError("the state is of a script with amp.init_trainer(trainer), which this script did not call")
         trainer._amp_original_scale = values["amp"][0]
         restore(trainer._amp_loss_scaler, values["amp"][1])
-    for param, (request, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
-        if param.grad_req != request:
-            param.grad_req = request
+    for param, (grad_req, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
+        if param.grad_req != grad_req:
+            param.grad_req = grad_req
         if hasattr(param, "lr_mult"):
             param.lr_mult, param.wd_mult = rate, decay
 

@@ -21,10 +21,10 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Slot:
-    """One array of the state. `label` is for messages; `name` is the same on all workers."""
+    """One array of the state. `label` is its name in messages. `name` is the same on all workers."""
 
-    name: str
-    label: str
+    name: str  # the same on all workers
+    label: str  # name for messages
     shape: tuple[int, ...]
     dtype: str
     copies: tuple[Any, ...]  # the same value on each context
@@ -35,19 +35,19 @@ class Slot:
 
     def read(self, raw: Raw) -> None:
         array = self.copies[0]
-        settle(array)
+        wait_until_idle(array)
         check_call(
             _LIB.MXNDArraySyncCopyToCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
         )
 
     def write(self, raw: Raw) -> None:
-        for copy in self.copies:
-            write(copy, raw)
+        for context_copy in self.copies:
+            write(context_copy, raw)
 
     def doubles(self) -> Doubles:
-        raw = np.empty(self.nbytes, np.uint8)
-        self.read(raw)
-        return raw.view(self.dtype).astype(np.float64).reshape(-1)
+        raw_bytes = np.empty(self.nbytes, np.uint8)
+        self.read(raw_bytes)
+        return raw_bytes.view(self.dtype).astype(np.float64).reshape(-1)
 
     @property
     def record(self) -> list[Any]:
@@ -60,11 +60,11 @@ def slot(name: str, label: str, copies: list[Any]) -> Slot:
 
 
 def write(array: Any, raw: Raw) -> None:
-    settle(array)
+    wait_until_idle(array)
     try:
         _fill(array, raw)
     except mx.MXNetError:
-        as_shaped(array)
+        restore_plain_layout(array)
         _fill(array, raw)
 
 
@@ -76,29 +76,29 @@ def _fill(array: Any, raw: Raw) -> None:
 
 def overwrite(array: Any, source: Any) -> None:
     """Copy `source` into `array`, once all pending work on `array` is done."""
-    as_shaped(array)
+    restore_plain_layout(array)
     source.copyto(array)
 
 
-def settle(array: Any) -> None:
+def wait_until_idle(array: Any) -> None:
     """Wait for the pending readers of an array, and then for its pending writers.
 
-    A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; the
-    engine learns of that write only when the pass reaches that layer. After `wait_to_read` alone, the bytes may be
+    A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; MXNet's
+    engine learns of the rewriting only when the pass reaches the layer. Without the wait for readers, the bytes may be
     moved during the read, which gives wrong numbers or crashes the process.
     """
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     array.wait_to_read()
 
 
-def as_shaped(array: Any) -> int | None:
-    """Restore the plain layout of an array; return its address.
+def restore_plain_layout(array: Any) -> int | None:
+    """Restore the plain layout of an array, and return its address.
 
     A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet copies no outside data
     into such an array, and for three or five dimensions not even arrays of its own. Asking for the address restores the
     layout (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
     """
-    settle(array)
+    wait_until_idle(array)
     address = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
     return address.value
@@ -111,55 +111,64 @@ def in_place(array: Any) -> Raw | None:
     """
     if not array.context.device_type.startswith("cpu"):
         return None
-    width = np.dtype(array.dtype).itemsize
-    address = as_shaped(array) if array.size else None
+    number_bytes = np.dtype(array.dtype).itemsize
+    address = restore_plain_layout(array) if array.size else None
     if address is None:
-        return np.zeros((0, width), np.uint8)
-    return np.frombuffer((ctypes.c_uint8 * (array.size * width)).from_address(address), np.uint8).reshape(-1, width)
+        return np.zeros((0, number_bytes), np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * (array.size * number_bytes)).from_address(address), np.uint8).reshape(
+        -1, number_bytes
+    )
 
 
 def same(array: Any, copy: Any) -> bool:
-    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; an `array` there is not copied."""
-    present, saved = in_place(array), in_place(copy)
-    if present is None:
-        settle(array)
-        present = array.asnumpy()
-    assert saved is not None
-    addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present, saved))
-    return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(saved.size)) == 0)
+    """Whether two arrays are equal bit by bit. `copy` must be in the host's memory.
+
+    An `array` in the host's memory is not copied.
+    """
+    present_bytes, saved_bytes = in_place(array), in_place(copy)
+    if present_bytes is None:
+        wait_until_idle(array)
+        present_bytes = array.asnumpy()
+    assert saved_bytes is not None
+    addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present_bytes, saved_bytes))
+    return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(saved_bytes.size)) == 0)
 
 
 def zeros_like(array: Any) -> Any:
     """Return zeros of the same kind of array: MXNet's operators do not mix `mx.np` and `mx.nd` arrays."""
-    module = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
-    return module.zeros(array.shape, ctx=array.context, dtype=array.dtype)
+    array_module = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
+    return array_module.zeros(array.shape, ctx=array.context, dtype=array.dtype)
 
 
 def leaves(state: Any) -> Iterator[Any]:
     """Yield the arrays in an optimizer state, which is an array, None, or a list or tuple of these."""
     if isinstance(state, list | tuple):
-        for part in state:
-            yield from leaves(part)
+        for nested_state in state:
+            yield from leaves(nested_state)
     elif isinstance(state, mx.nd.NDArray):
         yield state
 
 
-RUNNING = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Gluon, and in Module
+VARIANCE_OF_MEAN = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Gluon, and in Module
 
 
 def is_running(name: str) -> bool:
     """Whether a forward pass of BatchNorm changes the parameter of this name."""
-    return name.endswith((*RUNNING, *RUNNING.values()))
+    return name.endswith((*VARIANCE_OF_MEAN, *VARIANCE_OF_MEAN.values()))
 
 
 def running_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
     """Return (mean, variance) of each BatchNorm, found by the names that Gluon and Module use.
 
-    Two nets may use the same names: then the first mean of a name belongs to its first variance.
+    Two nets may use the same names: then the first mean of a name belongs to the first variance of that name.
     """
-    means: dict[str, list[Slot]] = {}
-    for name, each in zip(names, slots, strict=True):
-        for ending, partner in RUNNING.items():
-            if name.endswith(ending):
-                means.setdefault(name.removesuffix(ending) + partner, []).append(each)
-    return [(means[name].pop(0), each) for name, each in zip(names, slots, strict=True) if means.get(name)]
+    means_by_name: dict[str, list[Slot]] = {}
+    for name, name_slot in zip(names, slots, strict=True):
+        for mean_ending, variance_ending in VARIANCE_OF_MEAN.items():
+            if name.endswith(mean_ending):
+                means_by_name.setdefault(name.removesuffix(mean_ending) + variance_ending, []).append(name_slot)
+    return [
+        (means_by_name[name].pop(0), name_slot)
+        for name, name_slot in zip(names, slots, strict=True)
+        if means_by_name.get(name)
+    ]

@@ -2,7 +2,8 @@
 
 Block: the length of a JSON header (8 bytes, big-endian), the header, then the raw arrays in the header's order. Arrays
 that must be equal on all workers (parameters that can train, optimizer states, gradients that are being accumulated,
-arrays that a script keeps) come first, and each worker's own (running statistics) after them. Nothing is pickled.
+arrays that a script keeps) come first. Each worker's own arrays (running statistics) come after them. Nothing is
+pickled.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.statistics import Doubles
-from dyntrain.training.worker.state.block import LENGTH, StateError, allocate, header_of
+from dyntrain.training.worker.state.block import HEADER_LENGTH_BYTES, StateError, allocate, header_of
 from dyntrain.training.worker.state.carried import Carried
-from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
+from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
 from dyntrain.training.worker.state.slots import Slot, in_place, is_running, leaves, running_pairs, slot, write
 
-SAMPLED = 4  # values of an array that `sampled` compares
+VALUES_COMPARED = 4  # values of an array that `sampled_checksums` compares
 
 
 class TrainingState:
-    """The training state, read and written in place.
+    """The training state of this worker, which is read and written in place.
 
-    The state has the parameters and optimizers of all `trainers`, the arrays that the script has `kept`, the other
+    The state contains the parameters and optimizers of all `trainers`, the arrays that the script has `kept`, the other
     parameters of `net` (None: none), and `beside`: parameters of earlier loops, which need not be in `trainers`. `own`
     holds the job's own values, a part of the state. Raises ValueError if a parameter's shape is not known yet, as a
     joiner could then not receive the state.
@@ -45,12 +46,12 @@ class TrainingState:
         self.trainers, self.kept = trainers, kept or Kept()
         self.own: dict[str, Any] = {}
         self.received: dict[str, Any] | None = None  # the values of the last block that was installed
-        in_trainers = {id(p): p for trainer in trainers for p in trainer._params}
+        in_trainers = {id(param): param for trainer in trainers for param in trainer._params}
         for param in self.kept.parameters:
             if id(param) in in_trainers:
-                raise ValueError(f"job.keep() of {param.name}, which a trainer has: it is part of the state already")
+                raise ValueError(f"job.keep() got {param.name}, which a trainer has: it is part of the state already")
         known_ids = {*in_trainers, *map(id, self.kept.parameters)}
-        other_parameters = {id(p): p for p in [*_parameters_of(net), *beside] if id(p) not in known_ids}
+        other_parameters = {id(param): param for param in [*_parameters_of(net), *beside] if id(param) not in known_ids}
         for param in [*in_trainers.values(), *other_parameters.values()]:
             if param._data is None:
                 raise ValueError(
@@ -59,14 +60,20 @@ class TrainingState:
                 )
             if param.shape is None:  # SymbolBlock.imports sets the values, but no shape
                 param.shape = param.list_data()[0].shape
-        self._equal = [p for p in in_trainers.values() if differentiable(p)]
-        self._untrained = [p for p in in_trainers.values() if not differentiable(p)] + list(other_parameters.values())
+        self._equal = [param for param in in_trainers.values() if differentiable(param)]
+        self._untrained = [param for param in in_trainers.values() if not differentiable(param)] + list(
+            other_parameters.values()
+        )
         self.carried = Carried(self._equal)
         # Gluon's names contain a per-process counter (dense0_, dense1_); places in a list do not.
-        shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._untrained]]
-        kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
-        shapes += [(part.shape, part.dtype) for _, part in self._kept_slots()]
-        self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
+        shapes_and_types = [
+            (tuple(param.shape), np.dtype(param.dtype).name) for param in [*self._equal, *self._untrained]
+        ]
+        optimizer_names = [type(trainer._optimizer).__name__ for trainer in trainers]
+        shapes_and_types += [(kept_slot.shape, kept_slot.dtype) for _, kept_slot in self._kept_slots()]
+        self.layout = hashlib.sha256(
+            json.dumps([shapes_and_types, len(self._equal), optimizer_names]).encode()
+        ).hexdigest()[:16]
         self.optimizer_states = OptimizerStates(trainers)
         self.scalars = Scalars(trainers)
         self.scalars.captured()  # raises for a value that is too large, before the first step
@@ -101,24 +108,32 @@ class TrainingState:
     @property
     def written(self) -> list[Any]:
         """The parameters of `equal` that a forward pass writes, as far as that is known."""
-        return [self._equal[i] for i in self.own.get("written", [])]
+        return [self._equal[param_number] for param_number in self.own.get("written", [])]
 
     def script_sets(self, array: Any) -> None:
         """Note that the script sets an array in a batch.
 
-        If it is a parameter that does not train, and no running statistic, it must be equal on all workers from now on.
+        An array of a parameter that does not train, and is no running statistic, must be equal on all workers from now
+        on.
         """
-        for i, param in enumerate(self._untrained):
-            if any(array is data for data in param._data) and not (self._is_set(i) or is_running(param.name)):
-                self.own["set"] = sorted([*self.own.get("set", []), i])
+        for param_number, param in enumerate(self._untrained):
+            if any(array is data for data in param._data) and not (
+                self._is_set(param_number) or is_running(param.name)
+            ):
+                self.own["set"] = sorted([*self.own.get("set", []), param_number])
 
     @property
     def set_by_script(self) -> list[Any]:
         """The arrays of the parameters noted by `script_sets`."""
-        return [data for i, param in enumerate(self._untrained) if self._is_set(i) for data in param.list_data()]
+        return [
+            context_array
+            for param_number, param in enumerate(self._untrained)
+            if self._is_set(param_number)
+            for context_array in param.list_data()
+        ]
 
-    def _is_set(self, i: int) -> bool:
-        return i in self.own.get("set", ())
+    def _is_set(self, param_number: int) -> bool:
+        return param_number in self.own.get("set", ())
 
     def drop_carried(self) -> None:
         """Drop the carried gradients, after the update that uses them."""
@@ -133,141 +148,168 @@ class TrainingState:
     # ---- packing
 
     def _slots(self) -> tuple[list[Slot], list[Slot]]:
-        """Return (equal on all workers, each worker's own): freezing and custom optimizers change the lists."""
-        equal = [slot(f"p{i}", p.name, p.list_data()) for i, p in enumerate(self._equal)]
-        for t, trainer in enumerate(self.trainers):
-            for i, param in enumerate(trainer._params):
-                if i in trainer._updaters[0].states:
-                    each = [list(leaves(updater.states[i])) for updater in trainer._updaters]
-                    equal += [
-                        slot(f"o{t}.{i}.{j}", f"{param.name} in the optimizer", list(copies))
-                        for j, copies in enumerate(zip(*each, strict=True))
+        """Return the arrays that are equal on all workers, and this worker's own.
+
+        The lists may change, as by freezing.
+        """
+        equal_slots = [
+            slot(f"p{param_number}", param.name, param.list_data()) for param_number, param in enumerate(self._equal)
+        ]
+        for trainer_number, trainer in enumerate(self.trainers):
+            for param_number, param in enumerate(trainer._params):
+                if param_number in trainer._updaters[0].states:
+                    context_states = [list(leaves(updater.states[param_number])) for updater in trainer._updaters]
+                    equal_slots += [
+                        slot(
+                            f"o{trainer_number}.{param_number}.{array_number}",
+                            f"{param.name} in the optimizer",
+                            list(copies),
+                        )
+                        for array_number, copies in enumerate(zip(*context_states, strict=True))
                     ]
-        equal += self.carried.slots()
-        equal += [slot(f"s{i}", p.name, p.list_data()) for i, p in enumerate(self._untrained) if self._is_set(i)]
-        equal += [each for running, each in self._kept_slots() if not running]
-        return equal, [each for _, each in self._own_slots()]
+        equal_slots += self.carried.slots()
+        equal_slots += [
+            slot(f"s{param_number}", param.name, param.list_data())
+            for param_number, param in enumerate(self._untrained)
+            if self._is_set(param_number)
+        ]
+        equal_slots += [kept_slot for running_name, kept_slot in self._kept_slots() if not running_name]
+        return equal_slots, [own_slot for _, own_slot in self._own_slots()]
 
     def _kept_slots(self) -> list[tuple[str, Slot]]:
         """Return the kept arrays, each with its name if it is a running statistic, otherwise ''."""
-        kept = enumerate(self.kept.arrays())
+        numbered_arrays = enumerate(self.kept.arrays())
         return [
-            (each.running, slot(f"a{i}k" if each.running else f"k{i}", each.label, each.copies)) for i, each in kept
+            (kept.running, slot(f"a{number}k" if kept.running else f"k{number}", kept.label, kept.copies))
+            for number, kept in numbered_arrays
         ]
 
     def _own_slots(self) -> list[tuple[str, Slot]]:
         """Return each worker's own arrays, with their names."""
         own_slots = [
-            (p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._untrained) if not self._is_set(i)
+            (p.name, slot(f"a{param_number}", p.name, p.list_data()))
+            for param_number, p in enumerate(self._untrained)
+            if not self._is_set(param_number)
         ]
-        return own_slots + [(running, each) for running, each in self._kept_slots() if running]
+        return own_slots + [(running_name, kept_slot) for running_name, kept_slot in self._kept_slots() if running_name]
 
     def compared(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (name, label, values) of the weights and of the kept arrays, for a comparison of two runs."""
-        for part in self._slots()[0]:
-            if part.name[0] in "psk":
-                yield part.name, part.label, part.copies[0].asnumpy()
+        for compared_slot in self._slots()[0]:
+            if compared_slot.name[0] in "psk":
+                yield compared_slot.name, compared_slot.label, compared_slot.copies[0].asnumpy()
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for part in self._slots() for each in part)
+        return sum(state_slot.nbytes for slots in self._slots() for state_slot in slots)
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
         """Return a copy of the whole state, in memory from `allocate`. Waits for MXNet's pending writes."""
-        equal, each = self._slots()
+        equal_slots, own_slots = self._slots()
         header = json.dumps(
             {
                 "layout": self.layout,
                 "position": position.model_dump(),
                 "scalars": {**self.scalars.captured(), "untouched": self.optimizer_states.untouched},
                 "own": self.own,
-                "arrays": [part.record for part in [*equal, *each]],
+                "arrays": [packed_slot.record for packed_slot in [*equal_slots, *own_slots]],
             }
         ).encode()
-        at = LENGTH + len(header)
-        block = allocate(at + sum(part.nbytes for part in [*equal, *each]))
-        block[:LENGTH] = len(header).to_bytes(LENGTH, "big")
-        block[LENGTH:at] = header
-        for part in [*equal, *each]:
-            part.read(np.frombuffer(block, np.uint8, part.nbytes, at))
-            at += part.nbytes
+        offset = HEADER_LENGTH_BYTES + len(header)
+        block = allocate(offset + sum(packed_slot.nbytes for packed_slot in [*equal_slots, *own_slots]))
+        block[:HEADER_LENGTH_BYTES] = len(header).to_bytes(HEADER_LENGTH_BYTES, "big")
+        block[HEADER_LENGTH_BYTES:offset] = header
+        for packed_slot in [*equal_slots, *own_slots]:
+            packed_slot.read(np.frombuffer(block, np.uint8, packed_slot.nbytes, offset))
+            offset += packed_slot.nbytes
         return block
 
-    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
+    def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
-        Checksums of the script's `job.memory` follow. The work is cheap enough for every boundary. The position
-        determines which values are read, so that over time all values are.
+        Checksums of the script's `job.memory` are appended. This is cheap enough to do at every boundary. The position
+        determines which values are read, so that over time all values are read.
         """
         places = np.random.Generator(np.random.PCG64([position.step]))
-        samples = []
-        for part in self._slots()[0]:
-            array = part.copies[0]
+        sampled_values = []
+        for equal_slot in self._slots()[0]:
+            array = equal_slot.copies[0]
             if array.size:
-                samples.append((part.label, _numbers_at(array, places.integers(0, array.size, SAMPLED))))
-        arrays = tuple((label, f"{zlib.crc32(values().tobytes()):08x}") for label, values in samples)
-        return arrays + checks(self.own)
+                sampled_values.append(
+                    (equal_slot.label, _numbers_at(array, places.integers(0, array.size, VALUES_COMPARED)))
+                )
+        array_checksums = tuple((label, f"{zlib.crc32(values().tobytes()):08x}") for label, values in sampled_values)
+        return array_checksums + checks(self.own)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) of all parts of a `block` of the present state that must be equal on all workers."""
-        names = [NO_ARRAY, *(part.label for part in self._slots()[0])]
-        return tuple(zip(names, checksums(block), strict=True))
+        labels = [PLAIN_VALUES_LABEL, *(checked_slot.label for checked_slot in self._slots()[0])]
+        return tuple(zip(labels, checksums(block), strict=True))
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
-        """Install a packed state; return its position. Raises StateError for a truncated block or another model."""
-        header, at = header_of(block)
+        """Install a packed state. Returns its position. Raises StateError for a truncated block or another model."""
+        header, offset = header_of(block)
         if header["layout"] != self.layout:
-            raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
+            raise StateError(
+                f"the received state is of another model: layout {header['layout']}, this model has {self.layout}"
+            )
         self.scalars.restore(
             header["scalars"]
         )  # first, as the choice of training parameters decides which optimizer states exist
-        names = {record[0] for record in header["arrays"]}
-        self.optimizer_states.receive(names, header["scalars"].get("untouched", []))
-        self.carried.receive(names)
+        array_names = {record[0] for record in header["arrays"]}
+        self.optimizer_states.receive(array_names, header["scalars"].get("untouched", []))
+        self.carried.receive(array_names)
         self.own, self.received = header["own"], header["scalars"]
-        equal, each = self._slots()
-        slots = [*equal, *each]
-        if [part.record for part in slots] != header["arrays"]:
-            raise StateError("the state is of another model: its optimizer keeps other arrays than this script's")
-        if len(block) != at + sum(part.nbytes for part in slots):
-            raise StateError(f"the state is cut short: {len(block)} bytes of {at + sum(p.nbytes for p in slots)}")
-        for part in slots:
-            part.write(np.frombuffer(block, np.uint8, part.nbytes, at))
-            at += part.nbytes
+        equal_slots, own_slots = self._slots()
+        slots = [*equal_slots, *own_slots]
+        if [installed_slot.record for installed_slot in slots] != header["arrays"]:
+            raise StateError(
+                "the received state is of another model: its optimizer keeps other arrays than this script's optimizer"
+            )
+        if len(block) != offset + sum(installed_slot.nbytes for installed_slot in slots):
+            raise StateError(
+                f"the received state is cut short: {len(block)} bytes of "
+                f"{offset + sum(installed_slot.nbytes for installed_slot in slots)}"
+            )
+        for installed_slot in slots:
+            installed_slot.write(np.frombuffer(block, np.uint8, installed_slot.nbytes, offset))
+            offset += installed_slot.nbytes
         return Position(**header["position"])
 
     # ---- running statistics
 
     def statistics(self) -> tuple[Doubles, Doubles]:
         """Return BatchNorm's running means and variances, each concatenated, from the first context."""
-        pairs = self._pairs()
+        statistic_pairs = self._running_pairs()
         mean, variance = (
-            np.concatenate([pair[index].doubles() for pair in pairs] or [np.zeros(0)]) for index in (0, 1)
+            np.concatenate([pair[index].doubles() for pair in statistic_pairs] or [np.zeros(0)]) for index in (0, 1)
         )
         return mean, variance
 
     def set_statistics(self, means: Doubles, variances: Doubles) -> None:
         """Set running means and variances, in the form that `statistics` returns, on every context."""
-        for index, values in enumerate((means, variances)):
-            at = 0
-            for pair in self._pairs():
-                size = int(np.prod(pair[index].shape, dtype=np.int64))
-                raw = np.ascontiguousarray(values[at : at + size].astype(pair[index].dtype)).view(np.uint8)
-                for copy in pair[index].copies:
+        for statistic_number, values in enumerate((means, variances)):
+            offset = 0
+            for mean_and_variance in self._running_pairs():
+                size = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
+                raw = np.ascontiguousarray(
+                    values[offset : offset + size].astype(mean_and_variance[statistic_number].dtype)
+                ).view(np.uint8)
+                for copy in mean_and_variance[statistic_number].copies:
                     write(copy, raw)
-                at += size
+                offset += size
 
-    def _pairs(self) -> list[tuple[Slot, Slot]]:
+    def _running_pairs(self) -> list[tuple[Slot, Slot]]:
         own_slots = self._own_slots()
-        return running_pairs([name for name, _ in own_slots], [each for _, each in own_slots])
+        return running_pairs([name for name, _ in own_slots], [own_slot for _, own_slot in own_slots])
 
     def running_arrays(self) -> list[Any]:
         """Return the arrays that a forward pass of BatchNorm changes, of every context."""
-        return [array for p in self._untrained if is_running(p.name) for array in p.list_data()]
+        return [array for param in self._untrained if is_running(param.name) for array in param.list_data()]
 
     def own_arrays(self) -> list[list[Any]]:
-        """Return the arrays of the parameters that do not train; a forward pass may change them."""
-        return [p.list_data() for p in self._untrained]
+        """Return the arrays of the parameters that do not train. A forward pass may change these arrays."""
+        return [param.list_data() for param in self._untrained]
 
 
 def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
@@ -277,14 +319,14 @@ def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
     memory the values are read directly, as operators for all arrays of a large model take 50 ms.
     """
     if (raw := in_place(array)) is not None:
-        numbers = raw[places]
-        return lambda: numbers
-    at = mx.nd.array(places, ctx=array.context, dtype="int64")
-    return mx.nd.take(array.as_nd_ndarray().reshape((-1,)), at).asnumpy  # type: ignore[no-any-return]
+        sampled_numbers = raw[places]
+        return lambda: sampled_numbers
+    place_array = mx.nd.array(places, ctx=array.context, dtype="int64")
+    return mx.nd.take(array.as_nd_ndarray().reshape((-1,)), place_array).asnumpy  # type: ignore[no-any-return]
 
 
 def differentiable(param: Any) -> bool:
-    """Whether a parameter can train, even if it is frozen at present; running statistics never can."""
+    """Whether a parameter can train, even if it is frozen at present. Running statistics can never train."""
     return bool(getattr(param, "_differentiable", param.grad_req != "null"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-CHUNK = 1 << 20  # small against a state, so that the end of a chain lags little behind its beginning
+CHUNK_BYTES = 1 << 20  # small against a state, so that the end of a chain lags little behind its beginning
 
 
 class Feed:
@@ -13,7 +13,7 @@ class Feed:
     `origin` names the worker that packed the state: bytes from two origins may differ where the workers differ.
     """
 
-    def __init__(self, block: memoryview, origin: str, chunk: int = CHUNK) -> None:
+    def __init__(self, block: memoryview, origin: str, chunk: int = CHUNK_BYTES) -> None:
         self.block, self.origin, self.chunk = block, origin, chunk
         self.chunks = -(-len(block) // chunk)
         self._ready = 0
@@ -22,8 +22,8 @@ class Feed:
         self._changed = threading.Condition()
 
     @classmethod
-    def whole(cls, block: memoryview, origin: str, chunk: int = CHUNK) -> Feed:
-        """Return the feed of a state that is complete; its name may be set later."""
+    def whole(cls, block: memoryview, origin: str, chunk: int = CHUNK_BYTES) -> Feed:
+        """Return a feed with a complete state. The state's checksum (`name`) may be set later."""
         feed = cls(block, origin, chunk)
         feed._ready = feed.chunks
         return feed
@@ -43,14 +43,14 @@ class Feed:
         return self._name
 
     @property
-    def void(self) -> bool:
+    def is_void(self) -> bool:
         """Whether no more chunks will arrive, as another feed replaced this feed, or the generation is over."""
         return self._void
 
     def part(self, index: int) -> memoryview:
         return self.block[index * self.chunk : (index + 1) * self.chunk]
 
-    def one_more(self) -> None:
+    def add_chunk(self) -> None:
         with self._changed:
             self._ready += 1
             self._changed.notify_all()
@@ -65,13 +65,13 @@ class Feed:
             self._void = True
             self._changed.notify_all()
 
-    def wait(self, index: int, seconds: float) -> bool:
-        """Wait for chunk `index`, or for the name if `index` is after the last chunk, or until the feed is void.
+    def wait(self, index: int, timeout_seconds: float) -> bool:
+        """Wait for chunk `index`, or after the last chunk for the state's name, or until the feed is void.
 
-        Returns whether one of these holds, after at most `seconds`.
+        Returns whether one of these has happened, after at most `timeout_seconds`.
         """
         with self._changed:
-            return self._changed.wait_for(lambda: self._void or self._has_arrived(index), seconds)
+            return self._changed.wait_for(lambda: self._void or self._has_arrived(index), timeout_seconds)
 
     def _has_arrived(self, index: int) -> bool:
         return index < self._ready or (index >= self.chunks and self._name is not None)

@@ -1,4 +1,4 @@
-"""Fetching of the state from the sources in this member's chain, while the received part is passed on."""
+"""Fetches the state from the sources in this member's chain, while the received part is passed on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from typing import Any
 
 from dyntrain.training.worker.state.block import checksum
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.stream import SALT_BYTES, Kind, Receiver, StreamError, exactly, proof, seal
+from dyntrain.training.worker.transfer.stream import (
+    SALT_BYTES,
+    Kind,
+    Receiver,
+    StreamError,
+    proof,
+    receive_exactly,
+    seal,
+)
 
-SILENCE = 5.0  # without a sign of life (one a second) for so long, the source or its link counts as dead
-PAUSE = 0.2  # before the next source is tried
-LARGEST_CHUNK = 4 << 20
+SILENCE_SECONDS = 5.0  # without a sign of life (one a second) for so long, the source or its link counts as dead
+RETRY_PAUSE_SECONDS = 0.2  # before the next source is tried
+MAX_CHUNK_BYTES = 4 << 20  # that a source may send at once
 log = logging.getLogger(__name__)
 
 
@@ -34,45 +42,51 @@ class Superseded(RuntimeError):
 class Request:
     """The parameters of a fetch.
 
-    `sources` are (host, port), in the order in which to try them. `allocate` returns memory of a size in bytes. `share`
-    is called with each new feed. `wanted` is called repeatedly; when it returns false the fetch ends. `on_progress` is
-    called with (received, size) in bytes after each chunk. `clear` means a transfer without encryption.
+    `sources` are (host, port), in the order in which to try them. `allocate` returns memory of the given number of
+    bytes. `share` is called with each new feed. `wanted` is called repeatedly. When `wanted` returns false, the fetch
+    ends. `on_progress` is called with (received, size) in bytes after each chunk. `clear` means a transfer without
+    encryption.
     """
 
     generation: int
-    token: str
-    sources: Sequence[tuple[str, int]]
-    allocate: Callable[[int], memoryview]
-    share: Callable[[Feed], None] = lambda feed: None
-    wanted: Callable[[], bool] = lambda: True
+    token: str  # secret of the generation's transfer
+    sources: Sequence[tuple[str, int]]  # (host, port), in the order of the attempts
+    allocate: Callable[[int], memoryview]  # memory of a number of bytes
+    share: Callable[[Feed], None] = lambda feed: None  # called with each new feed
+    wanted: Callable[[], bool] = lambda: True  # false ends the fetch
     on_progress: Callable[[int, int], None] = lambda received, size: None
-    clear: bool = False
-    silence: float = SILENCE  # seconds
+    clear: bool = False  # without encryption
+    silence: float = SILENCE_SECONDS  # seconds
 
 
-def fetch(request: Request, seconds: float) -> Feed:
+def fetch(request: Request, timeout_seconds: float) -> Feed:
     """Fetch the whole state and verify its checksum.
 
     When a source is lost, continues with the next source at the same chunk. Raises Superseded, and TransferError after
-    `seconds` or if the checksum is wrong.
+    `timeout_seconds` or if the checksum is wrong.
     """
-    work, deadline, last_error = _Fetch(request), time.monotonic() + seconds, "the order names no source"
+    running_fetch, deadline, last_error = (
+        _Fetch(request),
+        time.monotonic() + timeout_seconds,
+        "the order names no source",
+    )
     for host, port in itertools.cycle(request.sources):
         try:
-            return work.take_from(host, port, deadline)
+            return running_fetch.take_from(host, port, deadline)
         except OSError as error:
             last_error = f"{host}:{port}: {error}"
             log.info("could not fetch the state from %s", last_error)
-        if time.monotonic() + PAUSE > deadline:
+        if time.monotonic() + RETRY_PAUSE_SECONDS > deadline:
             break
-        time.sleep(PAUSE)
+        time.sleep(RETRY_PAUSE_SECONDS)
     raise TransferError(
-        f"state of generation {request.generation}: {work.received} bytes within {seconds:.0f} s; {last_error}"
+        f"state of generation {request.generation}: {running_fetch.received} bytes within {timeout_seconds:.0f} s; "
+        f"{last_error}"
     )
 
 
 class _Fetch:
-    """A fetch in progress, over all its sources."""
+    """A fetch in progress, from one source after another."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -86,70 +100,70 @@ class _Fetch:
         """Fetch the state's remaining chunks from one source. Raises OSError if the next source should be tried."""
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
-            frames = self._greet(connection)
-            feed = self._feed = self._feed_for(frames.words(self._next(frames, Kind.WORDS, deadline)))
+            receiver = self._send_request(connection)
+            feed = self._feed = self._feed_for(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)))
             while feed.ready < feed.chunks:
-                frames.chunk(self._next(frames, Kind.CHUNK, deadline), feed.part(feed.ready))
-                feed.one_more()
+                receiver.chunk(self._next_frame_of_kind(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
+                feed.add_chunk()
                 self._request.on_progress(feed.received, len(feed.block))
-            name = str(frames.words(self._next(frames, Kind.WORDS, deadline)).get("name"))
-        if checksum(feed.block).hex() != name:
+            state_name = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
+        if checksum(feed.block).hex() != state_name:
             feed.end()
             raise TransferError(
                 f"the state of generation {self._request.generation} arrived damaged from {host}: its checksum is wrong"
             )
-        feed.finish(name)
+        feed.finish(state_name)
         return feed
 
     def _check_wanted(self) -> None:
         if not self._request.wanted():
             raise Superseded(f"generation {self._request.generation} was withdrawn")
 
-    def _greet(self, connection: socket.socket) -> Receiver:
-        request, salt = self._request, os.urandom(SALT_BYTES)
+    def _send_request(self, connection: socket.socket) -> Receiver:
+        request, client_salt = self._request, os.urandom(SALT_BYTES)
         greeting = {
             "generation": request.generation,
-            "salt": salt.hex(),
-            "proof": proof(request.token, request.generation, salt.hex()),
+            "salt": client_salt.hex(),
+            "proof": proof(request.token, request.generation, client_salt.hex()),
             "origin": self._feed.origin if self._feed else None,
             "first": self._feed.ready if self._feed else 0,
         }
         connection.sendall(json.dumps(greeting).encode() + b"\n")
-        server_salt = bytes(exactly(connection, memoryview(bytearray(SALT_BYTES))))
-        return Receiver(connection, seal(request.token, salt + server_salt, request.clear), LARGEST_CHUNK)
+        server_salt = bytes(receive_exactly(connection, memoryview(bytearray(SALT_BYTES))))
+        return Receiver(connection, seal(request.token, client_salt + server_salt, request.clear), MAX_CHUNK_BYTES)
 
-    def _next(self, frames: Receiver, expected: Kind, deadline: float) -> memoryview:
+    def _next_frame_of_kind(self, receiver: Receiver, expected: Kind, deadline: float) -> memoryview:
         while True:
-            kind, sealed = frames.next()
+            frame_kind, sealed_frame = receiver.next()
             self._check_wanted()
             if time.monotonic() > deadline:
-                raise StreamError("the source is itself still waiting for the state")
-            if kind is expected:
-                return sealed
-            if kind is not Kind.WAIT:
-                raise StreamError(f"received {kind.name.lower()} instead of {expected.name.lower()}")
+                raise StreamError("no state arrived in time: the source is itself still waiting for the state")
+            if frame_kind is expected:
+                return sealed_frame
+            if frame_kind is not Kind.WAIT:
+                raise StreamError(f"received {frame_kind.name.lower()} instead of {expected.name.lower()}")
 
-    def _feed_for(self, words: dict[str, Any]) -> Feed:
+    def _feed_for(self, first_message: dict[str, Any]) -> Feed:
         """Return the present feed if the source continues that feed, otherwise a new feed.
 
-        With a new feed, the workers that fetch from this one start again, too.
+        With a new feed, the workers that fetch from this worker start again, too.
         """
         try:
-            size, chunk, first, origin = (
-                int(words["size"]),
-                int(words["chunk"]),
-                int(words["first"]),
-                str(words["origin"]),
+            state_bytes, chunk_bytes, first_chunk, packer = (
+                int(first_message["size"]),
+                int(first_message["chunk"]),
+                int(first_message["first"]),
+                str(first_message["origin"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamError("the source's first message lacks the size, chunk, origin or first chunk") from error
-        if not (size > 0 and 0 < chunk <= LARGEST_CHUNK):
-            raise StreamError(f"the source offers {size} bytes in chunks of {chunk}")
+        if not (state_bytes > 0 and 0 < chunk_bytes <= MAX_CHUNK_BYTES):
+            raise StreamError(f"the source offers {state_bytes} bytes in chunks of {chunk_bytes}")
         feed = self._feed
-        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (origin, first, size):
+        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (packer, first_chunk, state_bytes):
             return feed
-        if first:
-            raise StreamError(f"the source begins at chunk {first}")
-        feed = Feed(self._request.allocate(size), origin, chunk)
+        if first_chunk:
+            raise StreamError(f"the source begins at chunk {first_chunk}")
+        feed = Feed(self._request.allocate(state_bytes), packer, chunk_bytes)
         self._request.share(feed)
         return feed

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.stream import (
-    LONGEST_WORDS,
+    MAX_WORDS_BYTES,
     SALT_BYTES,
     Kind,
     Seal,
@@ -30,21 +30,21 @@ from dyntrain.training.worker.transfer.stream import (
     send_words,
 )
 
-SIGN_OF_LIFE = 1.0  # seconds between two signs of life, when there is no chunk to send
-STALL = 20.0  # seconds without an accepted chunk after which a receiver counts as lost
-REQUEST = 5.0  # limit for the request, and for this worker's own order to form the same generation
-CONNECTIONS = 64  # at the same time
-ACCEPT_PAUSE = 0.5  # pause after a connection could not be accepted
+SIGN_OF_LIFE_SECONDS = 1.0  # seconds between two signs of life, when there is no chunk to send
+STALL_SECONDS = 20.0  # seconds without an accepted chunk after which a receiver counts as lost
+REQUEST_SECONDS = 5.0  # limit for the request, and for this worker's own order to form the same generation
+MAX_CONNECTIONS = 64  # at the same time
+ACCEPT_PAUSE_SECONDS = 0.5  # pause after a connection could not be accepted
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Offer:
     generation: int
-    token: str
-    clear: bool
-    feed: Feed | None = None
-    over: bool = False
+    token: str  # secret of the generation's transfer
+    clear: bool  # without encryption
+    feed: Feed | None = None  # the state, once this worker has a part of it
+    over: bool = False  # whether the offer was withdrawn
 
 
 class StateServer:
@@ -54,20 +54,20 @@ class StateServer:
         self._changed = threading.Condition()
         self._offer = _Offer(-1, "", False, over=True)
         self._closed = False
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._socket = socket.create_server((host, 0))
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name="state-server", daemon=True).start()
+        threading.Thread(target=self._accept_connections, name="state-server", daemon=True).start()
 
     def expect(self, generation: int, token: str, clear: bool = False) -> None:
-        """Serve requests for this generation from now on, and for no earlier one."""
+        """Serve requests for this generation from now on, and for no earlier generation."""
         with self._changed:
-            self._end()
+            self._end_offer()
             self._offer = _Offer(generation, token, clear)
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
-        """Offer the present and later chunks of the feed; a second feed replaces the first."""
+        """Offer the present and later chunks of the feed. A second feed replaces the first feed."""
         with self._changed:
             if self._offer.generation != generation or self._offer.over:
                 feed.end()
@@ -81,7 +81,7 @@ class StateServer:
         """Stop offering the state and release its memory, once all members have the state."""
         with self._changed:
             if self._offer.generation == generation:
-                self._end()
+                self._end_offer()
 
     def close(self) -> None:
         self._closed = True
@@ -89,16 +89,16 @@ class StateServer:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._changed:
-            self._end()
+            self._end_offer()
 
-    def _end(self) -> None:
+    def _end_offer(self) -> None:
         self._offer.over = True
         if self._offer.feed is not None:
             self._offer.feed.end()
             self._offer.feed = None
         self._changed.notify_all()
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
@@ -106,12 +106,14 @@ class StateServer:
                 if self._closed:
                     return
                 log.warning("cannot send the state to other workers at present: %s", error)
-                time.sleep(ACCEPT_PAUSE)
+                time.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             if not self._free.acquire(blocking=False):
                 connection.close()  # a refused client tries again
                 continue
-            sender = threading.Thread(target=self._attend, args=(connection,), name="state-sender", daemon=True)
+            sender = threading.Thread(
+                target=self._serve_and_close, args=(connection,), name="state-sender", daemon=True
+            )
             try:
                 sender.start()
             except RuntimeError as error:  # no more threads can be started
@@ -119,21 +121,21 @@ class StateServer:
                 self._free.release()
                 connection.close()
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _serve_and_close(self, connection: socket.socket) -> None:
         try:
             with connection:
-                connection.settimeout(REQUEST)
+                connection.settimeout(REQUEST_SECONDS)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._serve(connection)
+                self._serve_request(connection)
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.info("a transfer of the state ended early: %s", error)
         finally:
             self._free.release()
 
-    def _serve(self, connection: socket.socket) -> None:
-        request = json.loads(_line(connection))
-        generation, salt = int(request["generation"]), bytes.fromhex(request["salt"])
-        origin, first = request["origin"], int(request["first"])
+    def _serve_request(self, connection: socket.socket) -> None:
+        request = json.loads(_receive_line(connection))
+        generation, client_salt = int(request["generation"]), bytes.fromhex(request["salt"])
+        packer, first_chunk = request["origin"], int(request["first"])
         offer = self._offer_of(generation)
         received_proof = str(request["proof"])
         if offer is None or not hmac.compare_digest(
@@ -141,51 +143,57 @@ class StateServer:
         ):
             log.warning("refused a request for the state of generation %d", generation)
             return
-        connection.settimeout(STALL)
+        connection.settimeout(STALL_SECONDS)
         own_salt = os.urandom(SALT_BYTES)
         connection.sendall(own_salt)
-        connection_seal = seal(offer.token, salt + own_salt, offer.clear)
+        connection_seal = seal(offer.token, client_salt + own_salt, offer.clear)
         if (feed := self._feed_of(offer, connection)) is not None:
-            first = first if origin == feed.origin and 0 <= first <= feed.chunks else 0
-            words = {"size": len(feed.block), "chunk": feed.chunk, "origin": feed.origin, "first": first}
-            send_words(connection, connection_seal, words)
-            _send_chunks(connection, connection_seal, feed, first)
+            first_chunk = first_chunk if packer == feed.origin and 0 <= first_chunk <= feed.chunks else 0
+            first_message = {"size": len(feed.block), "chunk": feed.chunk, "origin": feed.origin, "first": first_chunk}
+            send_words(connection, connection_seal, first_message)
+            _send_chunks(connection, connection_seal, feed, first_chunk)
 
     def _offer_of(self, generation: int) -> _Offer | None:
-        """Return the offer of a generation, or None if it is over or this worker was not ordered in time to form it."""
+        """Return a generation's offer.
+
+        Returns None if the generation is over, or if this worker got no order for it in time.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST)
+            self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST_SECONDS)
             return self._offer if self._offer.generation == generation and not self._offer.over else None
 
     def _feed_of(self, offer: _Offer, connection: socket.socket) -> Feed | None:
-        """Return the feed once this worker has a part of the state, sending signs of life; None if the offer ended."""
+        """Return the feed once this worker has a part of the state, and send signs of life until then.
+
+        Returns None if the offer ended.
+        """
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: offer.feed is not None or offer.over, SIGN_OF_LIFE)
+                self._changed.wait_for(lambda: offer.feed is not None or offer.over, SIGN_OF_LIFE_SECONDS)
                 if offer.feed is not None or offer.over:
                     return offer.feed
             send_sign_of_life(connection)
 
 
-def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, first: int) -> None:
-    for index in range(first, feed.chunks + 1):
-        while not feed.wait(index, SIGN_OF_LIFE):
+def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, first_chunk: int) -> None:
+    for chunk_number in range(first_chunk, feed.chunks + 1):
+        while not feed.wait(chunk_number, SIGN_OF_LIFE_SECONDS):
             send_sign_of_life(connection)
-        if index < feed.ready:
-            send(connection, connection_seal, Kind.CHUNK, feed.part(index))
-        elif index == feed.chunks and feed.name is not None:
+        if chunk_number < feed.ready:
+            send(connection, connection_seal, Kind.CHUNK, feed.part(chunk_number))
+        elif chunk_number == feed.chunks and feed.name is not None:
             send_words(connection, connection_seal, {"name": feed.name})
         else:
             return  # the feed is void
 
 
-def _line(connection: socket.socket) -> bytes:
+def _receive_line(connection: socket.socket) -> bytes:
     """Return the request. Raises OSError if the request does not arrive within REQUEST seconds, or is too long."""
-    deadline, line = time.monotonic() + REQUEST, b""
+    deadline, line = time.monotonic() + REQUEST_SECONDS, b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        received = connection.recv(LONGEST_WORDS)
+        received = connection.recv(MAX_WORDS_BYTES)
         line += received
-        if not received or len(line) > LONGEST_WORDS:
+        if not received or len(line) > MAX_WORDS_BYTES:
             raise OSError("no request arrived")
     return line

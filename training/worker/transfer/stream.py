@@ -1,8 +1,8 @@
 """The frames of one connection: words as JSON, chunks of the state, and signs of life of a waiting sender.
 
 A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
-so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected on
-opening. The token itself is never sent: the client proves its knowledge of the token.
+so, in the clear with a checksum for each frame. With and without encryption, a damaged, repeated or missing frame is
+detected when the next frame is opened. The token itself is never sent: the client proves its knowledge of the token.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-SALT_BYTES = 16
+SALT_BYTES = 16  # of each side, for one connection
 TAG_BYTES = 16  # of AES-GCM, and of XXH3-128
-LONGEST_WORDS = 4096
-_HEAD = struct.Struct(">BI")
-_NONCE = struct.Struct(">IQ")
+MAX_WORDS_BYTES = 4096  # of a frame of words
+_HEAD = struct.Struct(">BI")  # kind and size of a frame
+_NONCE = struct.Struct(">IQ")  # kind and number of a frame
 
 
 class StreamError(OSError):
@@ -34,8 +34,8 @@ class StreamError(OSError):
 
 class Kind(IntEnum):
     WAIT = 0  # a sign of life: the sender waits for the next chunk itself
-    WORDS = 1
-    CHUNK = 2
+    WORDS = 1  # a JSON object
+    CHUNK = 2  # a part of the state
 
 
 class Seal(Protocol):
@@ -67,20 +67,20 @@ class Encrypted:
 
 
 class InTheClear:
-    """Detects damage, not forgery: for a network that no other party can reach."""
+    """Sends frames unencrypted, and detects damage but not forgery: for a network that no other party can reach."""
 
     def __init__(self) -> None:
         self._frames = 0
 
     def close(self, kind: Kind, data: memoryview) -> bytes:
-        return b"".join((data, self._sum(kind, data)))
+        return b"".join((data, self._frame_checksum(kind, data)))
 
     def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
         into[:] = sealed[:-TAG_BYTES]
-        if self._sum(kind, into) != sealed[-TAG_BYTES:]:
+        if self._frame_checksum(kind, into) != sealed[-TAG_BYTES:]:
             raise StreamError("a frame arrived damaged")
 
-    def _sum(self, kind: Kind, data: memoryview) -> bytes:
+    def _frame_checksum(self, kind: Kind, data: memoryview) -> bytes:
         self._frames += 1
         hasher = xxhash.xxh3_128(_NONCE.pack(kind, self._frames))
         hasher.update(data)
@@ -88,7 +88,7 @@ class InTheClear:
 
 
 def seal(token: str, salt: bytes, clear: bool) -> Seal:
-    """Return a connection's seal; `salt` consists of both sides' salts for this connection alone."""
+    """Return the seal of one connection. `salt` consists of the client's and the server's salt for this connection."""
     return InTheClear() if clear else Encrypted(token, salt)
 
 
@@ -98,15 +98,15 @@ def proof(token: str, generation: int, salt: str) -> str:
 
 
 def send_sign_of_life(connection: socket.socket) -> None:
-    """Send a sign of life. Raises OSError."""
+    """Send a sign of life, an empty frame. Raises OSError."""
     connection.sendall(_HEAD.pack(Kind.WAIT, 0))
 
 
 def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) -> None:
-    """Send a frame; blocks until the kernel has taken it. Raises OSError."""
-    sealed = seal.close(kind, data)
-    connection.sendall(_HEAD.pack(kind, len(sealed)))
-    connection.sendall(sealed)
+    """Send a frame. Blocks until the kernel has taken the frame. Raises OSError."""
+    sealed_frame = seal.close(kind, data)
+    connection.sendall(_HEAD.pack(kind, len(sealed_frame)))
+    connection.sendall(sealed_frame)
 
 
 def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> None:
@@ -114,46 +114,46 @@ def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> 
 
 
 class Receiver:
-    """Reads frames into one buffer, which grows to the largest size allowed if needed."""
+    """Reads frames into one buffer, which grows to the largest allowed frame if needed."""
 
     def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
-        self._connection, self._seal, self._largest = connection, seal, max(largest, LONGEST_WORDS) + TAG_BYTES
-        self._buffer = memoryview(bytearray(LONGEST_WORDS + TAG_BYTES))
+        self._connection, self._seal, self._largest = connection, seal, max(largest, MAX_WORDS_BYTES) + TAG_BYTES
+        self._buffer = memoryview(bytearray(MAX_WORDS_BYTES + TAG_BYTES))
 
     def next(self) -> tuple[Kind, memoryview]:
         """Return the kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
-        code, size = _HEAD.unpack(exactly(self._connection, memoryview(bytearray(_HEAD.size))))
-        valid_size = size == 0 if code == Kind.WAIT else TAG_BYTES <= size <= self._largest
-        if code not in Kind.__members__.values() or not valid_size:
-            raise StreamError("the received bytes are no frame")
-        if size > len(self._buffer):
+        kind_code, frame_bytes = _HEAD.unpack(receive_exactly(self._connection, memoryview(bytearray(_HEAD.size))))
+        is_valid_size = frame_bytes == 0 if kind_code == Kind.WAIT else TAG_BYTES <= frame_bytes <= self._largest
+        if kind_code not in Kind.__members__.values() or not is_valid_size:
+            raise StreamError("the received bytes are no frame of a state transfer")
+        if frame_bytes > len(self._buffer):
             self._buffer = memoryview(bytearray(self._largest))
-        return Kind(code), exactly(self._connection, self._buffer[:size])
+        return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_bytes])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
         """Open a frame of words. Raises StreamError if the frame is damaged or no JSON object."""
-        opened = bytearray(len(sealed) - TAG_BYTES)
-        self._seal.open(Kind.WORDS, sealed, memoryview(opened))
+        opened_bytes = bytearray(len(sealed) - TAG_BYTES)
+        self._seal.open(Kind.WORDS, sealed, memoryview(opened_bytes))
         try:
-            words = json.loads(opened)
+            message = json.loads(opened_bytes)
         except ValueError as error:
             raise StreamError("the other side's message is no JSON") from error
-        if not isinstance(words, dict):
+        if not isinstance(message, dict):
             raise StreamError("the other side's message is no JSON object")
-        return words
+        return message
 
-    def chunk(self, sealed: memoryview, into: memoryview) -> None:
-        """Write a chunk's data to `into`. Raises StreamError if the chunk is damaged or of another size."""
-        if len(sealed) - TAG_BYTES != len(into):
-            raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(into)} bytes")
-        self._seal.open(Kind.CHUNK, sealed, into)
+    def chunk(self, sealed: memoryview, buffer: memoryview) -> None:
+        """Write a chunk's data to `buffer`. Raises StreamError if the chunk is damaged or of another size."""
+        if len(sealed) - TAG_BYTES != len(buffer):
+            raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(buffer)} bytes")
+        self._seal.open(Kind.CHUNK, sealed, buffer)
 
 
-def exactly(connection: socket.socket, into: memoryview) -> memoryview:
-    """Receive until `into` is full. Raises OSError, also if the other side closes the connection before."""
-    received = 0
-    while received < len(into):
-        if not (count := connection.recv_into(into[received:])):
+def receive_exactly(connection: socket.socket, buffer: memoryview) -> memoryview:
+    """Receive until `buffer` is full. Raises OSError, also if the other side closes the connection before that."""
+    received_bytes = 0
+    while received_bytes < len(buffer):
+        if not (byte_count := connection.recv_into(buffer[received_bytes:])):
             raise StreamError("the other side closed the connection")
-        received += count
-    return into
+        received_bytes += byte_count
+    return buffer

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.training.feed.channels import PIPE, Channel, channels_of
-from dyntrain.training.feed.dealing import many_channels
-from dyntrain.training.feed.places import MANIFEST, ChannelError, parsed
-from dyntrain.training.worker.channel.objects import variable
+from dyntrain.training.feed.dealing import too_many_channels_warning
+from dyntrain.training.feed.places import MANIFEST, ChannelError, bucket_and_prefix
+from dyntrain.training.worker.channel.objects import channel_variable
 
 
 def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
     """Check the values of --channel and return warnings. Raises GiveUp for channels that the job cannot read."""
     channels = _parsed_channels(words)
     if not elastic:
-        warning = many_channels(sum(channel.mode == PIPE for channel in channels))
+        warning = too_many_channels_warning(sum(channel.mode == PIPE for channel in channels))
         return [warning] if warning else []
     for channel in channels:
         if channel != Channel(channel.name, channel.source):
@@ -31,7 +31,9 @@ def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
 def channel_variables(words: Sequence[str]) -> dict[str, str]:
     """Environment variables that tell `job.channel` the S3 folder or manifest of each channel. Raises GiveUp."""
     return {
-        variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
+        channel_variable(channel.name): channel.source
+        if _is_folder_or_manifest(channel.source)
+        else f"{channel.source}/"
         for channel in _parsed_channels(words)
     }
 
@@ -47,7 +49,7 @@ def common_folder(words: Sequence[str]) -> tuple[str, str]:
     channels = _parsed_channels(words)
     if not channels:
         return "", ""
-    s3_places = [parsed(channel.source) for channel in channels]
+    s3_places = [bucket_and_prefix(channel.source) for channel in channels]
     channel_folders = [
         posixpath.dirname(key) if channel.source.endswith(MANIFEST) else key.rstrip("/")
         for channel, (_, key) in zip(channels, s3_places, strict=True)
