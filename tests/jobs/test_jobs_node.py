@@ -17,7 +17,14 @@ import pytest
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, Exit, alive_key
 from dyntrain.controller.jobs.submission.code import pack
-from dyntrain.controller.jobs.submission.user_data import LIMIT_BYTES, PROGRAM, program, program_of, user_data
+from dyntrain.controller.jobs.submission.user_data import (
+    LIMIT_BYTES,
+    PROGRAM,
+    code_only,
+    program,
+    program_of,
+    user_data,
+)
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unpack, unpack_without_filter
 from dyntrain.node_bootstrap.job.plan import (
@@ -33,6 +40,57 @@ from dyntrain.node_bootstrap.job.program import Node
 from waiting import wait_for
 
 LONGEST = user_data("n" * 48, "0123456789ab-100", "b" * 63, "ap-southeast-2", 24.0 * 28)
+
+
+SOURCE = '''"""Of the module."""
+
+import os  # why
+
+
+class Empty:
+    """Nothing else."""
+
+
+def text() -> str:
+    """Of two
+
+    lines."""
+    # a comment
+    return "# no comment" + """and # none"""
+'''
+CODE = '''
+
+import os
+
+
+class Empty:
+    pass
+
+
+def text() -> str:
+
+
+
+
+    return "# no comment" + """and # none"""
+'''
+
+
+def test_the_program_has_no_comments_and_its_lines_keep_their_numbers() -> None:
+    assert code_only(SOURCE) == CODE
+    for name in PROGRAM:
+        source = files("dyntrain").joinpath(name).read_text(encoding="utf-8")
+        assert statements(code_only(source)) == statements(source), name
+
+
+def statements(source: str) -> list[tuple[str, int]]:
+    """Each statement that is no string, with its line."""
+    return [
+        (type(node).__name__, node.lineno)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Pass)
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
 
 
 def test_user_data_stays_below_ec2s_limit_with_the_longest_names_and_is_the_same_each_time() -> None:

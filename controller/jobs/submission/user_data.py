@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
 import re
 import shlex
+import tokenize
 import zipfile
 import zlib
 from functools import cache
@@ -70,13 +72,33 @@ def program() -> bytes:
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
         texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
         for file_name in PROGRAM:
-            texts_by_path[f"dyntrain/{file_name}"] = files("dyntrain").joinpath(file_name).read_text(encoding="utf-8")
+            source = files("dyntrain").joinpath(file_name).read_text(encoding="utf-8")
+            texts_by_path[f"dyntrain/{file_name}"] = code_only(source)
         texts_by_path["__main__.py"] = (
             "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
         )
         for file_name, text in sorted(texts_by_path.items()):
             zip_file.writestr(zipfile.ZipInfo(file_name, _ENTRY_DATE), text)
     return zip_buffer.getvalue()
+
+
+def code_only(source: str) -> str:
+    """The source without comments and docstrings. Code keeps its line numbers, so that tracebacks fit the source."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            first, last = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+            lines[first:last] = [""] * (last - first)
+            if len(node.body) == 1:
+                lines[first] = " " * docstring.col_offset + "pass"
+    for token in tokenize.generate_tokens(io.StringIO("\n".join([*lines, ""])).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    return "\n".join([*lines, ""])
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
