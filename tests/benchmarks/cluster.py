@@ -32,7 +32,7 @@ from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
-from dyntrain.node_bootstrap.launched import BLANK
+from dyntrain.node_bootstrap.launched import BLANK_COMMAND
 from dyntrain.node_bootstrap.supervision.supervisor import Supervisor
 from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, build_services
 from dyntrain.training.audit import Audit, audit_directory
@@ -190,7 +190,7 @@ class Cluster:
                 metadata=_Untagged("http://127.0.0.1", timing),
                 children=children,
                 coordinator=("false",),  # it runs in this process; the target nominates nobody
-                blank=BLANK,
+                blank=BLANK_COMMAND,
             )
         )
         supervisor = self.nodes[letter] = parts.supervisor

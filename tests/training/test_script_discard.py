@@ -54,7 +54,7 @@ def test_every_share_is_a_whole_batch_and_no_sample_comes_twice(workers: list[in
 
 def test_what_is_left_out_changes_with_the_epoch() -> None:
     shares = Shares(WHOLE, 40, 0, PerWorker(BATCH), drawn_from=SAMPLES)
-    kept = set.intersection(*(set(shares._order(epoch)[0].tolist()) for epoch in range(40)))
+    kept = set.intersection(*(set(shares._kept_order(epoch)[0].tolist()) for epoch in range(40)))
     assert len(kept) < WHOLE, "no sample is left out for ever"
 
 
