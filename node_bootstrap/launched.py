@@ -6,7 +6,8 @@ The launcher starts this command by name, so the package `training`, which conta
 `node_bootstrap`. A host needs only the wheel of dyntrain.
 
 The launcher writes one line (`NodeSpec`) to standard input, which stays open. When standard input is closed, the node
-ends. Child processes die with this process, or its parent process kills them (`dyntrain.training.host.reaper`).
+ends. If this process dies, the reaper, which is its parent process, kills the child processes that remain
+(`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations
@@ -172,11 +173,11 @@ async def _wait_for_departure(supervisor: Supervisor) -> None:
 
 async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
     """Wait until no coordinator has been connected for `seconds`: a dead launcher may leave standard input open."""
-    connected_at = now = time.monotonic()
-    while now - connected_at <= seconds:
+    last_connected_at = now = time.monotonic()
+    while now - last_connected_at <= seconds:
         await asyncio.sleep(CONNECTION_CHECK_SECONDS)
         now = time.monotonic()
-        connected_at = now if channel.connected else connected_at
+        last_connected_at = now if channel.connected else last_connected_at
 
 
 async def _run_node_of_stdin(folder: Path) -> int:

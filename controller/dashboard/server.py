@@ -116,7 +116,7 @@ class Page:
         return await _answer_json(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a request for a change. It must be JSON, because an HTML form of another page cannot send JSON."""
+        """Handle a request to change a cluster. Requests must be JSON, which no HTML form of another page can send."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "the content type of a change must be application/json")
         try:

@@ -1,1 +1,1 @@
-"""The embedded cloud, an emulation of AWS on one machine for demos and tests. The embedded cloud is never deployed."""
+"""The embedded cloud: an emulation of AWS on one machine, for demos and tests. It is never deployed to AWS."""

@@ -1,5 +1,5 @@
-"""End the cloud in order on a signal: SIGTERM and SIGHUP raise an exception like Ctrl-C, and no signal interrupts the
-clean-up.
+"""Shut the embedded cloud down cleanly on a signal. SIGTERM and SIGHUP raise an exception, as Ctrl-C does; further
+signals do not interrupt the clean-up.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
 def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
     """Join the facts `news` into the node's item. `known` is this item, if the caller has already read it.
 
-    Returns None after a write. If the stored facts already contained `news`, returns the stored facts. Raises
-    RetryLater if other runs kept writing the item first.
+    Returns None if the item was written, or the stored facts if these already contained `news`. Raises RetryLater if
+    other runs of the function kept writing the item first.
     """
     for _ in range(ATTEMPTS):
         stored_node = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)

@@ -33,7 +33,8 @@ class HttpAnswer:
 class MetadataClient:
     """Client of the instance metadata service.
 
-    A request is tried `Timing.metadata_tries` times, with growing pauses. Then MetadataUnavailable is raised.
+    A request is tried `Timing.metadata_tries` times, with growing pauses. If all tries fail, it raises
+    MetadataUnavailable.
     """
 
     def __init__(self, url: str, timing: Timing) -> None:

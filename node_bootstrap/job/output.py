@@ -45,7 +45,7 @@ class Output:
         self._shipper.start()
 
     def say(self, text: str) -> None:
-        """Write a message of this program."""
+        """Write a line of this program, not of the command that it runs, to the output."""
         self.line(f"dyntrain: {text}".encode())
 
     def line(self, line: bytes) -> None:

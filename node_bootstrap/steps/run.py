@@ -35,7 +35,7 @@ class Dependencies:
     metadata_url: str
     volume: Path | None = None  # path of the mounted shared volume; None: the configured path
     parameters: Callable[[str], Parameters] = SsmParameters  # makes the client for a region
-    reports: Callable[[str], Reports] = EventBridgeReports  # makes the client for a region
+    reports: Callable[[str], Reports] = EventBridgeReports  # constructor of the client that sends reports in a region
     coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # command
     blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")  # ps-lite's command
     systemctl: Sequence[str] = ("systemctl",)

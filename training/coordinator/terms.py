@@ -153,7 +153,7 @@ def _term_of(path: Path) -> int:
 
 
 def _complete_size(path: Path) -> int:
-    """The file's size without an incomplete last line, which does not count."""
+    """The file's size in bytes without an incomplete last line, which does not count."""
     return path.read_bytes().rfind(b"\n") + 1
 
 

@@ -83,7 +83,8 @@ def copy(
 
 
 def _object_paths(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
-    """Each object's path in the folder: its key without the prefix's folder, or for a manifest the whole key.
+    """Yield each object's path in `folder`. For a prefix, the path is the key without the prefix's part up to its last
+    "/"; for objects that a manifest lists, it is the whole key.
 
     Raises ChannelError if a path would lie outside of the folder.
     """

@@ -42,11 +42,11 @@ class Bound:
 def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     """Predict the exchange of all workers' gradients, from the first push to the last answer.
 
-    A worker pushes all gradients and receives all sums; bytes to and from the server on its own node use the loopback.
-    So of the b bytes on a server, (workers - 1) b come in over its node's link, and as many go out; the node's worker
-    sends and receives the bytes of the other servers. Bytes in and out are equal and simultaneous, except for one key:
-    the answers for a key begin when the last worker has pushed it, so the answers for the last key come at the very
-    end.
+    A worker pushes all gradients and receives all sums. Bytes to and from the server on the worker's own node use the
+    loopback. A server that holds b bytes therefore receives (workers - 1) b bytes over its node's link, and sends as
+    many. In addition, the node's worker sends and receives the bytes of the other servers. Bytes in and out are equal
+    and simultaneous, except for one key. The answers for a key begin when the last worker has pushed the key, so the
+    answers for the last key come at the very end.
     """
     worker_bytes = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
     server_bytes = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest

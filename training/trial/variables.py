@@ -80,7 +80,9 @@ class Variables:
 
 
 def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
-    """Return the largest differences beyond rounding in saved arrays, by file name."""
+    """Return by file name the largest difference beyond rounding between two saved arrays: the array of the run in one
+    process, and the array of the run on several workers.
+    """
     differences: dict[str, float] = {}
     for name, array in one_process.items():
         if name in members and array.size > 1:

@@ -59,15 +59,13 @@ def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: Elast
     start = max(since, trail_start)
     spans = spans_after(spans_of(metered_entries, node_views, rules, trail_start), start)
     notes = []
-    if early_instances := _instances_text(span.instance for span in spans if span.start_unknown):
+    if early_instances_text := _instances_text(span.instance for span in spans if span.start_unknown):
         notes.append(
             f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: "
-            f"{early_instances}"
+            f"{early_instances_text}"
         )
-    if unrecorded_instances := _instances_text(unmetered(metered_entries, trained_instances, node_views, rules)):
-        notes.append(
-            f"the audit trail has no entries of these instances, which are not counted: {unrecorded_instances}"
-        )
+    if unrecorded_text := _instances_text(unmetered(metered_entries, trained_instances, node_views, rules)):
+        notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded_text}")
     if policy is None and any(span.ended is None for span in spans):
         notes.append("the cluster is not registered any more: whether its last instances still run is unknown")
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))

@@ -159,7 +159,7 @@ class Roster:
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
     def expect_connection(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
-        """Give a process of the node `seconds` to connect, unless it is connected or has left.
+        """Allow the process `pid` of a node `seconds` to connect. Do nothing if the process is connected or has left.
 
         A repeated call does not extend the time limit.
         """

@@ -71,8 +71,8 @@ def joined_nowhere(job: JobState, now: float) -> list[Order]:
 def _complaint_of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
     """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
 
-    A single node's complaint may come from the node's data. Complaints about all nodes come from the script, and
-    retries are useless.
+    A complaint about one node may be caused by that node's data. If there are complaints about all nodes, the script is
+    the cause, and retries are useless.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]

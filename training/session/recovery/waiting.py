@@ -1,7 +1,7 @@
 """The time limit for a generation's members to prepare, and the members that are too late. Pure.
 
-The limit grows with the size of the state that is transferred. A member that is still too slow is left out. As no
-member has begun to form, the other members lose only the time of the wait.
+The limit grows with the size of the state that is transferred. A member that is still too slow is left out of the
+generation. The forming of the group has not begun then, so prepared members lose only the time of their wait.
 """
 
 from __future__ import annotations

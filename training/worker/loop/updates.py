@@ -149,7 +149,7 @@ class Updates:
             batch.consensus.to_mxnet()
 
     def _sum(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
-        """Sum the gradients and the numbers for the agreement over all workers.
+        """Sum over all workers the gradients, the workers' consensus votes on the step, and the carried rows.
 
         Returns False if a new generation interrupted the sums.
         """

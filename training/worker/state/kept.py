@@ -64,8 +64,8 @@ class Kept:
     def _all_named_arrays(self) -> list[NamedArray]:
         return [
             named_array
-            for holder_number, holder in enumerate(self._holders)
-            for named_array in _named_arrays_in(holder, f"job.keep {holder_number}")
+            for holder_index, holder in enumerate(self._holders)
+            for named_array in _named_arrays_in(holder, f"job.keep {holder_index}")
         ]
 
     def copies(self) -> list[list[Any]]:

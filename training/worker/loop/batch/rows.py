@@ -101,8 +101,8 @@ class Rows:
         ]
 
     def begin_batch(self, own_rows: Indices) -> None:
-        """Begin a batch in which `own_rows` are this worker's rows, or the rows of another worker that this worker only
-        repeats.
+        """Begin a batch. `own_rows` are the rows that this worker computes: its share, or if its share is empty,
+        the batch's first rows, which count for another worker.
         """
         self._own, self._summed = (int(own_rows[0]), int(own_rows[-1]) + 1), False
 
