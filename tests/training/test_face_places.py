@@ -26,7 +26,7 @@ def test_the_place_on_the_node_is_known_before_the_loop_and_the_one_among_all_in
     job = ElasticJob(worker.membership)
     assert (job.local_rank, job.local_size) == (1, 3)
     for name in ("rank", "cross_rank"):
-        with pytest.raises(RuntimeError, match=rf"job\.{name} before the loop .* use job\.local_rank"):
+        with pytest.raises(RuntimeError, match=rf"job\.{name} is unknown before the loop .* use job\.local_rank"):
             getattr(job, name)
 
     worker.enter(form(2, START, number=4, workers=6, cross_rank=1), Go(generation=2), go_on(START))
