@@ -1,5 +1,5 @@
-"""Models of the payloads of events. The models ignore unknown fields, allow that optional fields are missing or null,
-and accept numbers as text.
+"""Models of the payloads of EventBridge events. The models ignore unknown fields, allow that optional fields are
+missing or null, and accept numbers as text.
 
 The docstring of each model contains the address of AWS's page about the payload. The module `events` turns the models
 into facts.
@@ -17,8 +17,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _parse_time(value: Any) -> Any:
-    """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch. A time without a time zone is taken as
-    UTC.
+    """Parse a time in the format ISO 8601 or RFC 1123 into seconds since the epoch. Only AWS Health uses RFC 1123. A
+    time without a time zone is taken as UTC.
     """
     if not isinstance(value, str):
         return value
@@ -131,7 +131,8 @@ class CapacityChange(Payload):
 
 
 class LifecycleAction(Payload):
-    """A lifecycle action that waits for completion. Test notifications of Auto Scaling lack most of these fields.
+    """An event about a lifecycle action that waits for completion. Test notifications of Auto Scaling lack most of
+    these fields.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
@@ -160,8 +161,8 @@ class ScalingResult(Payload):
 
 
 class InstanceRefresh(Payload):
-    """An instance refresh of an Auto Scaling group. The controller sees the effects of the refresh in the group's
-    members.
+    """An event about an instance refresh of an Auto Scaling group. The event itself is ignored, because the controller
+    reads the effects of the refresh from the group's members.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html
     """
