@@ -1,4 +1,6 @@
-"""Refuse addresses where a local path is expected. Otherwise the address `s3://x` would create a folder named `s3:`."""
+"""Refuse addresses where a local path is expected. Without this check, a program that gets the address `s3://x` as a
+path would create a folder named `s3:`.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def code_key(name: str) -> str:
 
 
 def request_key(name: str) -> str:
-    """The key of the job's stored request, from which the job can be launched again."""
+    """The S3 key of the job's stored request, from which the job can be launched again."""
     return f"{name}/job.json"
 
 
@@ -53,8 +53,8 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """The key of the run's final result. Only the first writer creates the object with this key, and nobody changes the
-    object later.
+    """The S3 key of the run's final result. Only the first writer creates the object with this key, and nobody changes
+    the object later.
     """
     return f"{run_prefix(name, run)}exit.json"
 
@@ -64,12 +64,14 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """The key of an object that the machine of this rank rewrites every minute, to show that it still runs."""
+    """The S3 key of an object that the machine of this rank rewrites every minute while the machine runs."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """The key of the output of the command on the machine of this rank. CloudWatch contains the same output."""
+    """The S3 key of the output that the job's command writes on the machine of this rank. CloudWatch contains the same
+    output.
+    """
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 
@@ -78,8 +80,8 @@ def log_stream(name: str, rank: int) -> str:
 
 
 class Exit(NamedTuple):
-    """The content of exit.json. `code` is the exit code of the command. It is None if no command ended, because AWS
-    took the machine or the machine stopped reporting.
+    """The content of exit.json. `code` is the exit code of the command. `code` is None if the command did not end,
+    because AWS took the machine or the machine stopped reporting.
     """
 
     verdict: str  # how the job ended
@@ -94,8 +96,8 @@ class Exit(NamedTuple):
 
 
 def exit_of(text: str) -> Exit:
-    """Parse the text of exit.json. Raises ValueError for a wrong text, which is possible because people may write into
-    the bucket.
+    """Parse the text of exit.json. Raises ValueError for a wrong text, which is possible because users may write into
+    the S3 bucket.
     """
     try:
         fields = json.loads(text)
