@@ -238,9 +238,9 @@ def _protect_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
 
 
 def _is_protected(node: View, group: str, rules: Rules) -> bool:
-    """Whether the group member is protected from scale-in. The controller's record that it protected the member is
-    trusted until a describe call begins later than the settling margin after the recorded action. From that call on,
-    the state that the call shows is trusted.
+    """Whether the group member is protected from scale-in. The controller trusts its own record of the protection until
+    a describe call begins later than the settling margin after the recorded time. After a later describe call, the
+    controller trusts the result of the call.
     """
     protection_ack, group_read = node.facts.acks.protections.get(group), node.facts.group_read
     if (
@@ -302,7 +302,7 @@ def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Ite
 
 
 def _removal_requested(node: NodeStatus) -> bool:
-    """Whether users want one node less, so that the group's desired capacity is lowered when the node is terminated. A
+    """Whether users want fewer nodes, so that the group's desired capacity is lowered when the node is terminated. A
     node that failed or that AWS takes is replaced by its group instead. If each Spot interruption lowered the desired
     capacity, a group of Spot instances would only shrink.
     """
@@ -314,8 +314,8 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
     owns the instance, and if the instance was asked to join or took part in the job.
 
     The ownership tag alone is no reason to terminate an instance, because users can set this tag. The membership in an
-    Auto Scaling group is no reason either. A stopped machine that carries the elastic tag is kept, because users may
-    start the machine again.
+    Auto Scaling group alone is no reason to terminate an instance. A stopped machine that carries the elastic tag is
+    kept, because users may start the machine again.
     """
     node_view = node.view
     if (

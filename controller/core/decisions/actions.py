@@ -53,7 +53,7 @@ class StampOwner:
 @dataclass(frozen=True)
 class SetStatusTag:
     """Set the tag that shows a node's status. `gone` says that the instances are terminated. EC2 may have removed the
-    tags of terminated instances, so a refusal by AWS counts as success.
+    tags of terminated instances, so a refusal by AWS to set the tag is treated as success.
     """
 
     instances: tuple[str, ...]
@@ -115,8 +115,8 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop an Auto Scaling group from replacing those of its members that do not run. The controller suspends the
-    replacement before it stops members of the group.
+    """Stop an Auto Scaling group from replacing its stopped members. The controller suspends the replacement before it
+    stops members of the group.
     """
 
     instances: tuple[str, ...]
@@ -125,7 +125,9 @@ class SuspendReplacement:
 
 @dataclass(frozen=True)
 class ResumeReplacement:
-    """Undo SuspendReplacement. `instances` are the group members for which the replacement was suspended."""
+    """Let an Auto Scaling group replace its stopped members again. `instances` are the group members for which the
+    replacement was suspended.
+    """
 
     instances: tuple[str, ...]
     group: str  # the Auto Scaling group's name
@@ -143,7 +145,7 @@ class HoldLaunches:
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
-    """Undo HoldLaunches, so that the Auto Scaling group launches instances up to its desired capacity."""
+    """Undo the action HoldLaunches, so that the Auto Scaling group launches instances up to its desired capacity."""
 
     group: str  # the Auto Scaling group's name
     why: str  # why the launches are allowed again
@@ -166,8 +168,8 @@ class StartInstances:
 
 @dataclass(frozen=True)
 class StopInstances:
-    """Stop instances of the reserved pool. The pool stops only instances that it started and that the job has
-    released.
+    """Stop instances of the reserved pool. The pool stops an instance only if the pool started the instance and the job
+    has released the instance.
     """
 
     instances: tuple[str, ...]
@@ -175,8 +177,8 @@ class StopInstances:
 
 @dataclass(frozen=True)
 class TagElastic:
-    """Ask instances of the reserved pool to join the cluster, by setting the elastic tag. Users can also set this tag
-    by hand.
+    """Ask instances of the reserved pool to join the cluster, by setting the elastic tag. Users can set the elastic tag
+    by hand, too.
     """
 
     instances: tuple[str, ...]

@@ -1,6 +1,6 @@
 """A table of the allowed transitions between the statuses of a node, with the causes that allow each transition. Pure.
 
-The successive values of a node's status tag follow these transitions. If the tag returns to an earlier status without a
+Each change of a node's status tag follows an allowed transition. If the tag returns to an earlier status without a
 cause, the controller has written an outdated status. A node may skip statuses, because several changes may happen while
 the controller is busy.
 """
@@ -64,8 +64,8 @@ def unexplained_statuses(
     """One sentence for each of an instance's `statuses` that no allowed transition explains. `statuses` are pairs of a
     time and a status, oldest first. `cause_events` are pairs of a time and a cause, oldest first.
 
-    Each cause explains only one transition. Once a cause has explained a transition, older causes explain no further
-    transition. So a single request to join explains only a single return to the job.
+    Each cause in `cause_events` explains at most one transition. Once a cause has explained a transition, older causes
+    explain no further transition. For example, one request to join explains only one return of the instance to the job.
     """
     unused_causes, problems = list(cause_events), list[str]()
     old_status: Status | None = None

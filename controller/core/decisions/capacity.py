@@ -59,7 +59,7 @@ def plan_capacity(
     has to change. `size` is the group's size, which the caller has just read from AWS.
 
     `lowered` is the number by which the controller has lowered the capacity since its last response, because users
-    asked members to leave. The reduction by `lowered` does not count as a change by a person or the pool.
+    asked members to leave. A reduction by `lowered` is not mistaken for a change by a user or the reserved pool.
     """
     past_response = _lowered_memory(facts.capacity, lowered)
     if past_response is not None and not past_response.done:

@@ -97,7 +97,7 @@ def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float |
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
     """The actions that stop or terminate the running base nodes of a cluster that is being closed. When a base node is
     terminated, the desired capacity of its Auto Scaling group is lowered, so that the group launches no replacement.
-    Elastic nodes are terminated by other actions, as at the end of a job.
+    Elastic nodes are not included, because the controller terminates elastic nodes as at the end of a job.
     """
     ungrouped, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
@@ -124,9 +124,9 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
 
 
 def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """The actions that let Auto Scaling groups replace their members again after a closing. A group must wait until
-    each stopped member has been started again, or has been terminated with the group's desired capacity lowered.
-    Without this wait, the group would replace the stopped members at once.
+    """The actions that let Auto Scaling groups replace their members again after a closing. The replacement stays
+    suspended until each stopped member has been started again, or has been terminated with the group's desired capacity
+    lowered. A group whose replacement resumes too early would replace its stopped members at once.
     """
     suspended_members: dict[str, list[View]] = {}
     for node in nodes:
@@ -145,8 +145,8 @@ def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) 
 
 
 def recently_refused(node: View, now: float) -> bool:
-    """Whether AWS refused an action on the node less than a minute ago. In this case the controller waits before it
-    tries again.
+    """Whether AWS refused an action on the node less than a minute ago. After a refusal by AWS, the controller waits
+    for a minute before the next attempt.
     """
     return _is_recent(node.facts.acks.refused, now)
 
@@ -157,8 +157,8 @@ def _is_recent(ack: Announcement | None, now: float) -> bool:
 
 def _closed_reason(base: list[View]) -> Reason | None:
     """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
-    last must also have been closed, even if this node is terminated now. Without this rule, the loss of the only base
-    node would close the cluster for the outdated reason of an older base node.
+    last must have been closed as well, even if the node no longer exists. Otherwise, a cluster that loses its only base
+    node would be closed for the outdated reason of an older base node.
     """
     last_started = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last_started is None or any(node.closed is None for node in base if not node.terminated):

@@ -1,10 +1,10 @@
-"""Stop a group of elastic nodes from launching nodes after its last nodes all failed in the same way. The group may
-launch nodes again when the script prepare-data has changed. Pure.
+"""Stop a group of elastic nodes from launching nodes after the last nodes of the group all failed in the same way. The
+group may launch nodes again when the script prepare-data has changed. Pure.
 
-The cluster's script prepare-data prepares each node for the job. If prepare-data contains a mistake, a group would
-otherwise launch machine after machine until somebody notices the failures. Two nodes failed in the same way if the same
-prepare-data ended with the same exit code, signal or time-out. The output of prepare-data is not compared. Machines
-that never reported have also failed in the same way.
+The cluster's script prepare-data prepares each node for the job. If prepare-data contains a mistake, all nodes fail,
+and a group without this limit would launch machine after machine until somebody notices. Two nodes failed in the same
+way if the same prepare-data ended with the same exit code, signal or time-out. Differences in the output of
+prepare-data do not matter. All machines that never reported have failed in the same way, too.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules,
 
 
 def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
-    """The time until which the node may wait before it leaves. Returns None if the node is not leaving, or if the node
-    must leave without waiting.
+    """The latest time at which the node has to leave, if the node may wait for a leave window. Returns None if the node
+    is not leaving, or if the node must leave without waiting.
     """
     if (
         node.base

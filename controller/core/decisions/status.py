@@ -88,8 +88,8 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
     """Why the closing of the cluster makes or made the node leave. Returns None for a node that the closing does not
-    affect. Elastic nodes that leave after the end of a job are not affected, because they leave even if the cluster is
-    not closed.
+    affect. Elastic nodes that leave after the end of a job are not affected, because elastic nodes leave after a job
+    even if the cluster is not closed.
     """
     if node.terminated:
         return None
@@ -193,8 +193,8 @@ def _member_standing(node: View, membership: Membership, job: Job, reason: Reaso
 
 
 def _job_end_reason(job: Job) -> Reason:
-    """The reason that says how the job ended. Returns JOB_OVER if the target says that the job has ended, but there is
-    no report that says how the job ended.
+    """The reason that says how the job ended. Returns JOB_OVER if the target says that the job has ended, but no report
+    says how the job ended.
     """
     if job.report is None:
         return Reason.JOB_OVER

@@ -2,8 +2,8 @@
 
 A nominated base node starts a coordinator only while no other coordinator answers the node
 (`dyntrain.node_bootstrap.supervision.master`). The new coordinator claims the job on the shared volume
-(`dyntrain.training.coordinator.terms`). So a nomination has no effect if the old coordinator still runs and only its
-reports are lost.
+(`dyntrain.training.coordinator.terms`). A nomination therefore has no effect if the old coordinator still runs and only
+the coordinator's reports are lost.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, st
     trail from `start` on.
 
     A machine whose first entry says that the machine stopped already ran at the time `start`. A machine that runs now
-    and has no entry also ran at the time `start`, because there would be an entry about a later start.
+    and has no entry already ran at the time `start`, because a later start would have an entry.
     """
     entries_by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(

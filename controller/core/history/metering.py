@@ -15,15 +15,15 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """The entries about these nodes that the controller has to add to the audit trail now. A machine gets no entry
-    until its instance type has been read.
+    """The entries about the costs of the nodes that the controller has to add to the audit trail now. A machine gets no
+    entry until its instance type has been read.
     """
     return tuple(entry for node in views if (entry := _new_entry(node, rules, now)) is not None)
 
 
 def last_entry(node: View) -> Metered | None:
-    """The last entry of the audit trail about the node's costs. Returns None if the node has no such entry. The field
-    `since` of the result is the time when the entry was written.
+    """The last entry of the audit trail about the node's costs. Returns None if the audit trail has no entry about the
+    node's costs. The field `since` of the result is the time when the entry was written.
     """
     bill_ack = node.facts.acks.billed
     if bill_ack is None:
@@ -42,7 +42,7 @@ def last_entry(node: View) -> Metered | None:
 
 
 def costs_cluster(node: View, rules: Rules) -> bool:
-    """Whether the node runs now and its costs belong to the cluster's bill. A machine that does not belong to the
+    """Whether the node runs now and the cluster's bill includes the node's costs. A machine that does not belong to the
     cluster costs the cluster only while the machine carries the elastic tag.
     """
     running = node.state in _BILLED and not node.terminated and node.unseen < MAX_UNSEEN_CALLS

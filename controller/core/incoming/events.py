@@ -89,8 +89,8 @@ Observation = NodeFacts | JobFacts | GroupFacts | SeveralNodes | DroppedEvent
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
     """The facts of an EventBridge event. Raises no error if the event is a JSON object: a malformed event becomes a
-    DroppedEvent that names the wrong fields. If `keys` are given, a report must prove that it comes from the node or
-    coordinator that it names.
+    DroppedEvent that names the wrong fields. If `keys` are given, a report must prove that its sender is the node or
+    coordinator that the report names.
     """
     try:
         envelope = Envelope.model_validate(event)
@@ -128,7 +128,7 @@ def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
 
 def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
     """The cluster that is named by the ownership tag, else by an elastic tag, else by an elastic tag that was just
-    removed. Returns None if no such tag names a cluster.
+    removed. Returns None if neither an ownership tag nor an elastic tag names a cluster.
     """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
@@ -331,8 +331,8 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a job's report. A report with a start in the future is refused. Such a report would hide all later
-    reports, because the controller uses only reports of the job that started last.
+    """The facts of a job's report. A report with a start in the future is refused. A report with a start in the future
+    would hide all later reports, because the controller uses only reports of the job that started last.
     """
     report = JobReport.model_validate(envelope.detail)
     latest_possible_time = envelope.time + CLOCK_SECONDS

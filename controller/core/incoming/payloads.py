@@ -131,8 +131,8 @@ class CapacityChange(Payload):
 
 
 class LifecycleAction(Payload):
-    """An event about a lifecycle action that waits for completion. Test notifications of Auto Scaling lack most of
-    these fields.
+    """An event about a lifecycle action that waits for completion. A test notification of Auto Scaling has the same
+    type, but lacks most fields of a lifecycle action.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """

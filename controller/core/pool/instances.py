@@ -45,8 +45,8 @@ def kept_count(claim: Claim | None) -> int:
 
 
 def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
-    """The largest size that the pool can have. The instances that the pool holds are included, even if they still run
-    while they are being released. The stopped instances that the pool may start are also included.
+    """The largest size that the pool can have. The size includes the instances that the pool holds, even instances that
+    are being released but still run. The stopped instances that the pool may start are included, too.
     """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
@@ -60,8 +60,8 @@ def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
 
 def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
     """Plan the steps for the pool's instances. The pool changes no instance that somebody else started. The pool stops
-    an instance that it holds only after the job has released the instance. If the policy no longer lists or allows a
-    held instance, the pool releases the instance.
+    an instance only after the job has released the instance. If the policy no longer lists or allows a held instance,
+    the pool releases the instance.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())

@@ -60,7 +60,7 @@ _SENTENCES = {
 class PoolDecision:
     """The decision on one pool. `spare` is the number of idle reserved instances that the pool may use, and `entitled`
     is the size that follows from `spare` and the pool's limits. `proposal` is the size for which this reading asks:
-    unlike `entitled`, this size leaves other pools the instances that those pools still hold.
+    unlike `entitled`, `proposal` includes no instances that other pools still hold.
     """
 
     pool: Pool
@@ -231,7 +231,9 @@ def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], d
 
 
 def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
-    """The size to which the pool may grow if all other pools keep the instances that they hold or have claimed."""
+    """The size to which the pool may grow if every other pool keeps the instances that the other pool holds or has
+    claimed.
+    """
     for other_pool in order:
         if other_pool.cluster != pool.cluster:
             idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
@@ -269,8 +271,8 @@ def _decide_pool(
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
     """The readings with the present reading added. If the last reading is less than `reading_seconds` old, the new
-    proposal replaces the last proposal, but the last reading keeps its time. So several events in a short time make
-    only one reading, and do not delay the next reading.
+    proposal replaces the last proposal, but the last reading keeps its time. In this way, several events in a short
+    time make only one reading, and do not delay the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

@@ -3,8 +3,8 @@ instances from this stock.
 
 An instance uses the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else a
 regional Reserved Instance. AWS bills each slot of a capacity reservation like an instance, even if the slot is unused.
-A regional Reserved Instance can discount the price of a slot. So each slot counts as an instance that uses a regional
-Reserved Instance. An idle slot with this discount is one spare instance, not two.
+A regional Reserved Instance can discount the price of a slot. Each slot is therefore treated as an instance that uses a
+regional Reserved Instance. An idle slot that a regional Reserved Instance discounts is one spare instance, not two.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
 def _free_slots(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
 ) -> dict[str, int]:
-    """The number of free slots of each capacity reservation. A slot with an instance of one of the pools also counts as
-    free.
+    """The number of free slots of each capacity reservation. A slot that an instance of one of the pools occupies is
+    included, because the pools share out these slots.
     """
     slot_counts = {}
     for reservation_id, reservation in sorted(reservations.items()):

@@ -78,8 +78,8 @@ class MissedReads(Fact):
 
 
 class Doubt(Fact):
-    """Whether a read that began at the time `at` is doubtful, because it would remove this node together with most
-    members of the cluster.
+    """Whether a read that began at the time `at` is doubtful, because the read would remove this node together with
+    most members of the cluster.
     """
 
     at: float  # when the read began

@@ -272,8 +272,8 @@ class NodeFacts(Fact):
         )
 
     def supersedes(self, update: NodeFacts) -> bool:
-        """Whether these facts contain a newer value in place of a value of `update`. The `update` must have been merged
-        into these facts already.
+        """Whether `update` contains a value that is older than the corresponding value in these facts, and differs from
+        this value. The caller must have merged `update` into these facts before.
         """
         value_pairs = ((getattr(self, register), getattr(update, register)) for register in _REGISTERS)
         return any(new_value is not None and new_value != old_value for old_value, new_value in value_pairs)

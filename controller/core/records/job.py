@@ -13,8 +13,8 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class JobFacts(Fact):
-    """The coordinator's latest report and the time of its arrival. The latest report is the one with the highest
-    (started_at, sequence), so a late report of an old job never replaces a report of a newer job.
+    """The coordinator's latest report and the time of its arrival. The report with the highest (started_at, sequence)
+    is the latest, so a late report of an old job never replaces a report of a newer job.
     """
 
     report: JobReport

@@ -1,9 +1,9 @@
 """Decide which value is used if an event and a read (describe call) show different states of a node. Pure.
 
 EC2 is eventually consistent, so a read may show an older state than an event. The event is used unless the read began
-later than the settling margin after the event. But events may also arrive late. If the controller has already announced
-a status that followed from a read later than the event, then the read is used. If the wrong value was used, the next
-read corrects the node's view.
+later than the settling margin after the event. An exception is an event that arrives late: if the controller has
+already announced a status that followed from a read later than the event, the read is used. If the wrong value was
+used, the next read corrects the node's view.
 """
 
 from __future__ import annotations

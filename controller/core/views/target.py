@@ -93,11 +93,11 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 
 
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """The membership with a new revision, in which the members are those that the job reports.
+    """The membership with a new revision and with the members that the job reports.
 
-    Without a report, the instances whose tags ask to join the cluster become members. So the target never contains an
-    empty list of members, which a running coordinator would obey. The revision grows because the members in the
-    published target are unknown.
+    Without a report, the instances whose tags ask to join the cluster become members. The list of members must not be
+    empty by mistake, because a running coordinator would obey an empty list. The revision grows because the members in
+    the published target are unknown.
     """
     members_by_rank = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     member_ids = tuple(member.instance_id for member in members_by_rank) or tuple(wished)
@@ -114,7 +114,7 @@ def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
 @dataclass(frozen=True)
 class TargetPlan:
     """A planned target. If the target does not change, `membership` is the same object as the old membership. `reasons`
-    says why a node is in the target although it should leave, or is not in the target although it should join.
+    says why a node that should leave is still in the target, or why a node that should join is not in the target yet.
     """
 
     membership: Membership  # the new target

@@ -47,7 +47,7 @@ class Rules:
     @property
     def groups(self) -> tuple[str, ...]:
         """The cluster's Auto Scaling groups: first the groups in its policy, then the groups that its own
-        CloudFormation stack made (`stack_groups`). No tag that people can set adds a group.
+        CloudFormation stack made (`stack_groups`). Tags that users can set add no group to the cluster's groups.
         """
         return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
@@ -247,8 +247,8 @@ def _elastic(
     now: float,
 ) -> tuple[bool, float | None]:
     """Whether the node is elastic, and the time until which this answer may still be wrong. A describe call soon after
-    the launch may not show all tags yet, so the call does not prove that a tag is missing. Until a later call, an
-    instance that was launched for the cluster is treated as an instance with the elastic tag.
+    the launch may not show all tags yet, so the call does not prove that a tag is missing. Until a later describe call,
+    an instance that was launched for the cluster is treated as an instance with the elastic tag.
     """
     if tags is None or rules.elastic_tag in tags:
         return (tags is not None), None
@@ -357,7 +357,7 @@ def _leave_reason(
 
 def _current_status_tag(facts: NodeFacts, settling: float) -> str | None:
     """The value of the node's status tag. The value that the controller wrote last is used until a describe call begins
-    later than the settling margin after the write. From that call on, the value that the call shows is used.
+    later than the settling margin after the write. After a later describe call, the value that the call shows is used.
     """
     written_tag, tags_read = facts.acks.mirror, facts.tags_read
     if tags_read is not None and (written_tag is None or tags_read.started > written_tag.at + settling):
