@@ -1,4 +1,6 @@
-"""Split a command of a user into its words. Pure, except that the callback `exists` may read the disk."""
+"""Split a user's command into words, that is, into the program and its arguments. Pure, except that the callback
+`exists` may read the disk.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ _EXPANDED_BY_SHELL = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The words of the command, so that it can be executed without a shell. Raises Misconfigured if only a shell can
-    run the command, or if only a part of the command is quoted.
+    """The words of the command, with which the command can be executed without a shell. Raises Misconfigured if only a
+    shell can run the command, or if only a part of the command is quoted.
 
     A command that is a single quoted string and names no program is split by the rules of a shell, as MXNet's launcher
     does.

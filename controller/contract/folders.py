@@ -1,5 +1,5 @@
-"""Refuse addresses where a local path is expected. Without this check, a program that gets the address `s3://x` as a
-path would create a folder named `s3:`.
+"""Refuse addresses where a local path is expected. A program that takes the address `s3://x` for a local path would
+create a folder named `s3:`.
 """
 
 from __future__ import annotations

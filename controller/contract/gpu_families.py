@@ -1,5 +1,5 @@
 """The table of the instance types that can train with each build (pip package) of MXNet. Nodes, commands and `dyntrain
-doctor` use this table. Pure.
+doctor` use the table. Pure.
 
 Each build of MXNet contains machine code for some of CUDA's compute capabilities. No build of MXNet contains PTX, the
 code from which NVIDIA's driver could generate machine code for newer chips. Machine code for compute capability X.y
@@ -33,8 +33,8 @@ class Family:
     """The GPUs of an EC2 instance family. `capability` is CUDA's compute capability, or "" if the GPUs are not
     NVIDIA's.
 
-    `driver` says whether AWS's machine image with NVIDIA's driver supports the GPUs. The cluster's template and jobs
-    use this image, which supports neither fractions of a GPU nor GPUs older than Turing.
+    `driver` says whether AWS's machine image with NVIDIA's driver supports the GPUs. The template of clusters and the
+    jobs use AWS's image, which supports neither fractions of a GPU nor GPUs older than Turing.
     """
 
     gpu: str  # the GPU's model name
@@ -81,8 +81,8 @@ def family_of(instance_type: str) -> Family | None:
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for chips of this compute capability. A build that is not in the table is assumed to
-    have code for all chips.
+    """Whether the build has code for chips of this compute capability. A build that is not in `BUILD_CAPABILITIES` is
+    assumed to have code for all chips.
     """
     built_capabilities = BUILD_CAPABILITIES.get(distribution(build))
     if built_capabilities is None:
@@ -127,7 +127,7 @@ def lacks_driver(instance_type: str) -> str:
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
     """A text that says why an instance of this type cannot be a node of a cluster that was made from the template with
-    Accelerator=Nvidia. Returns "" if such an instance can be a node, or if the type's GPUs are unknown.
+    Accelerator=Nvidia. Returns "" if an instance of the type can be a node, or if the type's GPUs are unknown.
     """
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 

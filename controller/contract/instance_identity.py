@@ -4,12 +4,12 @@ in the message, which EC2 has signed. Pure.
 EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256, and gives the document and the signature only to the
 instance. For each region, AWS publishes a certificate with the public key
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html). A document is valid as long as its instance
-lives. But anyone who can read an instance's metadata or messages can copy the document. The document also does not
-prove that a message is new.
+lives. But anyone who can read an instance's metadata or messages can copy the document. A valid document does not prove
+that the message itself is new.
 
 This module verifies RSA signatures without a library (RFC 8017, section 8.2.2). The module computes the whole block of
-bytes that a correct signature must yield, and compares this block with the block that the given signature yields. A
-cryptography library would double the size and the start time of the Lambda package.
+bytes that a correct signature must yield, and compares this block with the block in the given signature. A cryptography
+library would double the size and the start time of the Lambda package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The S3 keys of a job's files, and the format of the file exit.json, in which a machine of the job reports its result.
 The job's machines, the command line and the loop `resync` use this module.
 
-This file is copied to machines on which only the software of their image is installed. So this file supports Python 3.9
-and imports only the standard library.
+This module is copied to machines on which only the software of the machine image is installed. The module therefore
+supports Python 3.9 and imports only the standard library.
 """
 
 from __future__ import annotations

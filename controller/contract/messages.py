@@ -355,10 +355,11 @@ def members_digest(members: tuple[str, ...]) -> str:
 
 
 class SignedDocument(Wire):
-    """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
+    """An instance identity document, exactly as the metadata service returns the document, and the document's base64
+    signature.
 
-    Anyone who has the document and the signature can impersonate the instance. So the document and the signature are
-    sent only to the coordinator and the controller, and never logged.
+    Anyone who has the document and the signature can impersonate the instance. The document and the signature are
+    therefore sent only to the coordinator and the controller, and never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)  # JSON about the instance

@@ -1,8 +1,8 @@
 """Find tag keys that EC2 refuses on instances whose metadata service shows the instance's tags. The metadata service of
 nodes shows the node's tags.
 
-EC2 refuses to launch an instance with a key that does not match `TAG_KEY_PATTERN`, and to add this key to a running
-instance: kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
+EC2 refuses to launch an instance with a tag key that does not match `TAG_KEY_PATTERN`. EC2 refuses to add the key to a
+running instance, too: kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
 docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html. CloudFormation probably copies the tags of a
 stack to the Auto Scaling groups of the stack, and so to their instances
 (docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-resource-tags.html).

@@ -87,8 +87,8 @@ class JobReport(Wire):
     coordinator sends reports regularly, so the controller takes a long silence as a sign that the job does not run.
 
     `members` are all workers that train or are joining a generation. An instance that is neither in `members` nor in
-    the target with the number `revision` can be terminated without harm to the job, because only a later target can let
-    the instance join.
+    the target with the number `revision` can be terminated without harm to the job, because the instance could join the
+    job only by a later target.
     """
 
     cluster: ClusterName

@@ -1,5 +1,5 @@
 """Find the table and the other settings of a deployed controller, which its CloudFormation stack writes to SSM
-parameters. Nodes, the coordinator and the command line use this module.
+parameters. Nodes, the coordinator and the command line find the settings with this module.
 
 In one AWS account and region, several controllers may be deployed. Each controller is a *stage* with its own table and
 tag suffix. A cluster belongs to one stage, which the cluster's policy names.
@@ -35,7 +35,7 @@ class Stage:
 
 def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix", "identity"]) -> str:
     """The name of an SSM parameter of a stage. The parameter `tables` contains a pattern that matches the name of the
-    stage's present DynamoDB table and of any table that replaces it later.
+    stage's present DynamoDB table and the name of any table that replaces the present table later.
     """
     return f"{STAGES}{stage}/{leaf}"
 

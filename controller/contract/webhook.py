@@ -1,7 +1,8 @@
 """The webhook to which alarms are posted, in addition to mail. The operator stores the webhook's address as a secret
 SSM parameter of the stage.
 
-Anyone who knows the address can post to the webhook's channel. So no log and no error message contains the address.
+Anyone who knows the address can post to the webhook's channel. For this reason, no log and no error message contains
+the webhook's address.
 """
 
 from __future__ import annotations
