@@ -82,8 +82,8 @@ def decide(
     facts: Iterable[NodeFacts], old: Membership, job_facts: JobFacts | None, rules: Rules, now: float, published: int
 ) -> Decision:
     """Decide on the members, the statuses and the actions of one cluster. `published` is the target revision that is
-    known to be in the SSM parameter. If the new target has another revision, the decision contains the action that
-    publishes the new target.
+    known to be in the SSM parameter. If the new target has another revision than `published`, the decision contains the
+    action that publishes the new target.
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
@@ -303,8 +303,8 @@ def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Ite
 
 def _removal_requested(node: NodeStatus) -> bool:
     """Whether users want fewer nodes, so that the group's desired capacity is lowered when the node is terminated. A
-    node that failed or that AWS takes is replaced by its group instead. If each Spot interruption lowered the desired
-    capacity, a group of Spot instances would only shrink.
+    node that failed or that AWS takes is replaced by its Auto Scaling group, whose capacity stays. If each Spot
+    interruption lowered the desired capacity, a group of Spot instances would only shrink.
     """
     return node.standing.reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME) or not node.view.elastic
 

@@ -1,4 +1,4 @@
-"""The controller's actions on AWS, as data. Each action is safe to repeat.
+"""The controller's actions on AWS, each as a data class. Each action is safe to repeat.
 
 The controller stores the effect of an action in the facts of the node, in the facts of the Auto Scaling group, or in
 the cluster's membership. The effect of an action on the reserved pool is not stored, because the next reading of the

@@ -3,10 +3,11 @@ terminated within ten minutes, the controller keeps the instances until an opera
 
 An instance that never reported may serve a purpose outside the cluster. Many instances that never reported suggest a
 mistake: a policy with a wrong group, tags removed by a script, or a forged report. The brake does not hold the
-termination of nodes that reported or were in the job. Terminations by an Auto Scaling group or by AWS are not held.
+termination of nodes that reported or were in the job. The brake does not hold terminations by an Auto Scaling group or
+by AWS.
 
 The alarm about a held termination is recorded in the facts of the node. While the controller holds the termination of
-any node that never reported, it terminates no node that never reported.
+one node that never reported, the controller also holds the termination of every other node that never reported.
 """
 
 from __future__ import annotations

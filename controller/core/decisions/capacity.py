@@ -1,8 +1,8 @@
 """The response to failed launches: lower an Auto Scaling group's desired capacity to the number of its running members,
 and raise the capacity again after a cool-down. Each further failure doubles the cool-down, up to a limit.
 
-Without this response, a group for which AWS has no capacity would repeat its launches. AWS suspends a group whose
-launches fail for a day, and a suspended group never recovers by itself.
+Without a lowered desired capacity, a group for which AWS has no instances would repeat its launches for ever. AWS
+suspends a group whose launches fail for a day, and a suspended group never recovers by itself.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def plan_closing(
 
 
 def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
-    """The time of the first report of the job's end. A later report of the end may come from a restarted coordinator,
-    and does not change this time. Returns None if the job is not over.
+    """The time of the first report of the job's end. A restarted coordinator repeats the report of the end, which does
+    not change the returned time. Returns None if the job is not over.
     """
     if not job.over:
         return None
@@ -97,7 +97,7 @@ def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float |
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
     """The actions that stop or terminate the running base nodes of a cluster that is being closed. When a base node is
     terminated, the desired capacity of its Auto Scaling group is lowered, so that the group launches no replacement.
-    Elastic nodes are not included, because the controller terminates elastic nodes as at the end of a job.
+    The actions do not concern elastic nodes, which the controller terminates in the same way as after a job.
     """
     ungrouped, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
@@ -157,8 +157,8 @@ def _is_recent(ack: Announcement | None, now: float) -> bool:
 
 def _closed_reason(base: list[View]) -> Reason | None:
     """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
-    last must have been closed as well, even if the node no longer exists. Otherwise, a cluster that loses its only base
-    node would be closed for the outdated reason of an older base node.
+    last must have been closed as well, even if the node no longer exists. Without this check, a cluster that loses its
+    only base node would be closed for the outdated reason of an older base node.
     """
     last_started = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last_started is None or any(node.closed is None for node in base if not node.terminated):

@@ -1,10 +1,10 @@
 """Stop a group of elastic nodes from launching nodes after the last nodes of the group all failed in the same way. The
 group may launch nodes again when the script prepare-data has changed. Pure.
 
-The cluster's script prepare-data prepares each node for the job. If prepare-data contains a mistake, all nodes fail,
-and a group without this limit would launch machine after machine until somebody notices. Two nodes failed in the same
-way if the same prepare-data ended with the same exit code, signal or time-out. Differences in the output of
-prepare-data do not matter. All machines that never reported have failed in the same way, too.
+The cluster's script prepare-data prepares each node for the job. With a mistake in prepare-data, every new node fails,
+and the group would launch machine after machine until somebody notices. Two nodes failed in the same way if the same
+prepare-data ended with the same exit code, signal or time-out. Differences in the output of prepare-data do not matter.
+Two machines that never reported are also treated as failed in the same way.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def plan_hold(
     """The decision to stop or allow the group's launches. Returns None if neither the launches nor the stored record
     has to change. `launches` says whether the group may launch nodes, as the caller has just read from AWS.
 
-    To save reads, the caller first passes None for `launches`. The caller has to read the group from AWS only if this
-    first call returns a plan, or if the group's launches are stopped.
+    To save reads, the caller first passes None for `launches`. The caller has to read the group from AWS only if the
+    call without `launches` returns a plan, or if the group's launches are stopped.
     """
     past_hold, reported_script = facts.hold, current_script(nodes)
     if past_hold is not None and not past_hold.done:

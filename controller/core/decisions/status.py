@@ -22,8 +22,8 @@ FIRST_REPORT_SECONDS = (
 
 @dataclass(frozen=True)
 class Standing:
-    """A node's status and reason. `next_change` is the next time at which the status may change without new facts, or
-    None if there is no such time.
+    """A node's status and reason. `next_change` is the next time at which the status may change without new facts.
+    `next_change` is None if the status changes only with new facts.
     """
 
     status: Status
@@ -33,8 +33,8 @@ class Standing:
 
     @property
     def line(self) -> str:  # status and reason
-        """The status and the reason in one string. The last announced string is stored, so that each change of the
-        status or the reason is announced once.
+        """The status and the reason in one string. The controller stores the last announced string, so that each change
+        of the status or the reason is announced once.
         """
         return f"{self.status} {self.reason}"
 

@@ -15,8 +15,8 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """The entries about the costs of the nodes that the controller has to add to the audit trail now. A machine gets no
-    entry until its instance type has been read.
+    """The entries about costs that the controller now has to add to the audit trail. A machine gets no entry until its
+    instance type has been read.
     """
     return tuple(entry for node in views if (entry := _new_entry(node, rules, now)) is not None)
 

@@ -2,9 +2,9 @@
 attempts. Pure.
 
 A report with a time in the future would hide the node's later reports, because only the report with the latest time is
-used. The number of attempts grows by one with each start of the node's program. Each start takes longer than a second,
-which limits the number of attempts. A node that loses its record of attempts uses the present time in seconds as the
-number of the next attempt.
+used. The number of attempts grows by one with each start of the node's program. Each start of the program takes longer
+than a second, which limits the number of attempts. A node that loses its record of attempts uses the present time in
+seconds as the number of the next attempt.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The EventBridge patterns that select the events for each handler of `app.py`.
 
-The function `matches` implements the part of EventBridge's pattern language that the patterns of this module use. With
-this function, recorded events can be replayed without Chalice and without an emulation of AWS. The pattern language is
-described at https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
+The function `matches` implements the part of EventBridge's pattern language that the patterns of this module use. By
+means of `matches`, recorded events can be replayed without Chalice and without an emulation of AWS. The pattern
+language is described at https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
 """
 
 from __future__ import annotations

@@ -331,8 +331,9 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a job's report. A report with a start in the future is refused. A report with a start in the future
-    would hide all later reports, because the controller uses only reports of the job that started last.
+    """The facts of a coordinator's report on its job. A report whose job starts in the future is refused. A report
+    whose job starts in the future would hide all later reports, because the controller uses only reports of the job
+    that started last.
     """
     report = JobReport.model_validate(envelope.detail)
     latest_possible_time = envelope.time + CLOCK_SECONDS

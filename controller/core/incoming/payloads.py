@@ -95,8 +95,8 @@ class StateChange(Payload):
 class Interruption(Payload):
     """An event about a Spot interruption or a rebalance recommendation.
 
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
-    rebalance-recommendations.html there
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
     """
 
     instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
@@ -117,7 +117,8 @@ class CapacityChange(Payload):
     """A change of a capacity reservation or Capacity Block. The event about reclaimed interruptible capacity names the
     source reservation in place of the interruptible reservation (monitor-interruptible-cr.html).
 
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html
     """
 
     reservation: str = Field(

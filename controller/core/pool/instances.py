@@ -46,7 +46,7 @@ def kept_count(claim: Claim | None) -> int:
 
 def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
     """The largest size that the pool can have. The size includes the instances that the pool holds, even instances that
-    are being released but still run. The stopped instances that the pool may start are included, too.
+    are being released but still run. The size also includes the stopped instances that the pool may start.
     """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()

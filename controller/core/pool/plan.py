@@ -1,8 +1,9 @@
 """Decide how many reserved instances each cluster's pool should have. One decision covers all pools and uses one
-reading of the inputs. The size of a pool follows in three steps.
+reading of the inputs. The size of a pool is decided in three steps.
 
 The first step is the entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max)
-instances. In this formula, `spare` is the number of idle reserved instances that pools of higher priority leave.
+instances. In the formula for the entitlement, `spare` is the number of idle reserved instances that pools of higher
+priority leave.
 
 The second step limits the growth: whatever its entitlement, a pool grows only by reserved instances that no other pool
 holds or has claimed.
@@ -182,8 +183,8 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
 
 
 def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
-    """The stock that is left without the unused claims of clusters whose pools are missing in the inputs. A pool is
-    missing if the cluster's policy cannot be read now. The unused part of a claim is the claimed instances that the
+    """The idle stock minus the unused claims of clusters whose pools are missing in the inputs. A pool is missing in
+    the inputs if the cluster's policy cannot be read now. The unused part of a claim is the claimed instances that the
     cluster has not launched.
     """
     own_clusters = {pool.cluster for pool in inputs.pools}

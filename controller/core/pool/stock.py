@@ -1,10 +1,11 @@
 """The stock of idle reserved capacity: the reserved instances minus the instances that use the reservations. Pools take
-instances from this stock.
+instances from the stock of idle reserved capacity.
 
 An instance uses the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else a
 regional Reserved Instance. AWS bills each slot of a capacity reservation like an instance, even if the slot is unused.
-A regional Reserved Instance can discount the price of a slot. Each slot is therefore treated as an instance that uses a
-regional Reserved Instance. An idle slot that a regional Reserved Instance discounts is one spare instance, not two.
+A regional Reserved Instance can discount the price of a slot. Each slot of a capacity reservation is therefore treated
+as an instance that uses a regional Reserved Instance. An idle slot that a regional Reserved Instance discounts is one
+spare instance, not two.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _free_slots(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
 ) -> dict[str, int]:
     """The number of free slots of each capacity reservation. A slot that an instance of one of the pools occupies is
-    included, because the pools share out these slots.
+    treated as free.
     """
     slot_counts = {}
     for reservation_id, reservation in sorted(reservations.items()):

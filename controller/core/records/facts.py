@@ -246,7 +246,9 @@ class NodeFacts(Fact):
     acks: Acks = Field(default_factory=lambda: NO_ACKS)  # pydantic would copy a plain default for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
-        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different instances."""
+        """The merged facts of `self` and `other`. Raises ValueError if `self` and `other` are facts of different
+        instances.
+        """
         if self.instance != other.instance:
             raise ValueError(f"facts of different instances cannot be merged: {self.instance} and {other.instance}")
         return NodeFacts.model_construct(
@@ -273,7 +275,7 @@ class NodeFacts(Fact):
 
     def supersedes(self, update: NodeFacts) -> bool:
         """Whether `update` contains a value that is older than the corresponding value in these facts, and differs from
-        this value. The caller must have merged `update` into these facts before.
+        this value. The caller must have merged `update` into these facts before the call.
         """
         value_pairs = ((getattr(self, register), getattr(update, register)) for register in _REGISTERS)
         return any(new_value is not None and new_value != old_value for old_value, new_value in value_pairs)

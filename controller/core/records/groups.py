@@ -39,7 +39,7 @@ class LaunchFailure(Fact):
 
 class Capacity(Fact):
     """The controller's response to failed launches. The response is stored before the capacity is set, and stored again
-    with `done` afterwards. If the controller crashes before the second storing, the response is repeated.
+    with `done` afterwards. If the controller crashes before it has stored `done`, the response is repeated.
 
     `wanted` is the capacity to restore after the cool-down, and `desired` is the lower capacity that was set. `failure`
     is the time of the latest failed launch to which the controller has responded.
@@ -87,7 +87,9 @@ class GroupFacts(Fact):
     hold: Hold | None = None  # whether the launches are stopped
 
     def join(self, other: GroupFacts) -> GroupFacts:
-        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different groups."""
+        """The merged facts of `self` and `other`. Raises ValueError if `self` and `other` are facts of different
+        groups.
+        """
         if self.group != other.group:
             raise ValueError(f"facts of different groups cannot be merged: {self.group} and {other.group}")
         return GroupFacts(

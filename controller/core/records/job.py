@@ -94,8 +94,8 @@ def gauges_of(report: JobReport) -> dict[str, float]:
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
     """Whether the node's tags allow the node to run the coordinator of `cluster` while no node is nominated. Before the
-    first nomination, only the node that is tagged as master is allowed. After the last nominated node was lost, every
-    base node is allowed.
+    first nomination, only the node that is tagged as master is allowed to run the coordinator. After the last nominated
+    node was lost, every base node is allowed to run the coordinator.
     """
     tag_facts = facts.tags_event or facts.tags_read
     tags = tag_facts.tags if tag_facts is not None else {}

@@ -31,8 +31,8 @@ class Membership(Fact):
 
     The fields `coordinator`, `term` and `replacing` have the same meaning as in `Target`. If `coordinator` is None in a
     term above 0, no base node is left that could run the coordinator. `rebuilt_at` is the time when the lost table was
-    rebuilt from the published target. `listed` is False if the published target did not contain the list of its
-    members. `finished_at` is the time since when the target has been `finished`, if known.
+    rebuilt from the published target. `listed` is False if the table was rebuilt from a target that did not contain the
+    list of its members. `finished_at` is the time since when the target has been `finished`, if known.
     """
 
     revision: int = 0  # grows with each change of the target
@@ -132,8 +132,8 @@ def plan_target(
     """Plan the members of the target: first the base nodes, beginning with the master, then the elastic nodes in order
     of joining. The number of members is between the policy's minimum and maximum if possible.
 
-    `replacing` maps each replaced base node to its successor. The `views` must not show replaced nodes as base nodes
-    any more. `pending_waits` are the members that wait for a leave window.
+    `replacing` maps each replaced base node to its successor. The `views` must no longer show replaced nodes as base
+    nodes. `pending_waits` are the members that wait for a leave window.
     """
     nodes_by_id = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}

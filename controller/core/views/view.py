@@ -46,8 +46,8 @@ class Rules:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's Auto Scaling groups: first the groups in its policy, then the groups that its own
-        CloudFormation stack made (`stack_groups`). Tags that users can set add no group to the cluster's groups.
+        """The cluster's Auto Scaling groups: first the groups in the cluster's policy, then the groups that the
+        cluster's own CloudFormation stack made (`stack_groups`). Users cannot add a group by setting a tag.
         """
         return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
