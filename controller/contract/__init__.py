@@ -1,3 +1,3 @@
 """The names, message models and errors that `controller`, `node_bootstrap` and `training` share. `node_bootstrap` and
-`training` import nothing else of `controller`.
+`training` import no other part of `controller`.
 """

@@ -1,4 +1,6 @@
-"""Split the command that a person typed into words. Pure, except that the callback `exists` may read the disk."""
+"""Split a user's command into words, that is, into the program and its arguments. Pure, except that the callback
+`exists` may read the disk.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ _EXPANDED_BY_SHELL = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The words of the command, so that it can be executed without a shell. Raises Misconfigured if only a shell can
-    run the command, or if only a part of the command is quoted.
+    """The words of the command, with which the command can be executed without a shell. Raises Misconfigured if only a
+    shell can run the command, or if only a part of the command is quoted.
 
-    If the command is a single quoted string that names no program, it is split by the rules of a shell, as MXNet's
-    launcher does.
+    A command that is a single quoted string and names no program is split by the rules of a shell, as MXNet's launcher
+    does.
     """
     if not command or not any(letter.isspace() for letter in command[0].strip()) or exists(command[0]):
         return tuple(command)

@@ -1,5 +1,5 @@
-"""The elastic tag, by which people ask that an instance join a cluster. The key of the tag names the cluster, and its
-value has no meaning.
+"""The elastic tag, by which users ask an instance to join a cluster. The key of the tag names the cluster, and the
+value of the tag has no meaning.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The controller's errors. The base class of an error says what the caller should do.
+"""The controller's errors. The base class of an error says whether the caller may repeat the failed call.
 
-After a `RetryLater`, the caller may repeat the same call later. After a `GiveUp`, the same call fails until a person
-changes something.
+After a `RetryLater`, the caller may repeat the same call later. After a `GiveUp`, the same call fails again until a
+person corrects the cause.
 """
 
 from __future__ import annotations
 
 
 class ControllerError(Exception):
-    """Base of all errors that the controller raises on purpose. The message names the problem and a remedy."""
+    """Base of the controller's own errors. The message of an error names the problem and a remedy."""
 
 
 class RetryLater(ControllerError):
@@ -16,8 +16,8 @@ class RetryLater(ControllerError):
 
 
 class Conflict(RetryLater):
-    """A conditional write to DynamoDB that failed because another writer was faster. Read the item again before the
-    next write.
+    """A conditional write to DynamoDB that failed because another writer was faster. The caller has to read the item
+    again before the next write.
     """
 
 
@@ -26,7 +26,7 @@ class GiveUp(ControllerError):
 
 
 class Misconfigured(GiveUp):
-    """An error because a setting, a policy or credentials are missing or wrong."""
+    """An error whose cause is a missing or wrong setting, policy or credential."""
 
 
 class Refused(GiveUp):
@@ -39,11 +39,12 @@ class Refused(GiveUp):
 
 class Disputed(GiveUp):
     """Another controller published a target with the same revision, but different contents. The published target is not
-    overwritten, because the coordinator obeys the first target of a revision that it reads.
+    overwritten, because a coordinator that has read one target of a revision ignores every other target of the same
+    revision.
     """
 
 
 class Quarantined(GiveUp):
-    """A payload that cannot be read. After its retries, Lambda moves the payload with this error to the dead-letter
-    queue.
+    """An event whose payload cannot be read. After retrying the event, Lambda moves the payload with this error to the
+    dead-letter queue.
     """

@@ -1,4 +1,6 @@
-"""Refuse addresses where a local path is expected. Otherwise the address `s3://x` would create a folder named `s3:`."""
+"""Refuse addresses where a local path is expected. A program that takes the address `s3://x` for a local path would
+create a folder named `s3:`.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """The table of the instance types that can train with each build (pip package) of MXNet. Nodes, commands and `dyntrain
-doctor` use this table. Pure.
+doctor` use the table. Pure.
 
-Each build contains machine code for some of CUDA's compute capabilities. No build contains PTX, from which the driver
-could generate code for newer chips. Code for compute capability X.y runs only on chips of capability X.z with z >= y
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). On a chip for which the build has no
-code, MXNet still can be imported, counts the GPUs and copies data to them. The first wait for a kernel then raises "no
-kernel image is available".
+Each build of MXNet contains machine code for some of CUDA's compute capabilities. No build of MXNet contains PTX, the
+code from which NVIDIA's driver could generate machine code for newer chips. Machine code for compute capability X.y
+runs only on chips of capability X.z with z >= y
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). If the build has no code for the GPUs,
+MXNet can still be imported, can count the GPUs, and can copy data to the GPUs. Only the first wait for a kernel raises
+the error "no kernel image is available".
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Family:
     """The GPUs of an EC2 instance family. `capability` is CUDA's compute capability, or "" if the GPUs are not
     NVIDIA's.
 
-    `driver` says whether AWS's machine image with NVIDIA's driver, which the cluster's template and jobs use, supports
-    the GPUs. AWS's image supports neither fractions of a GPU nor GPUs older than Turing.
+    `driver` says whether AWS's machine image with NVIDIA's driver supports the GPUs. The template of clusters and the
+    jobs use AWS's image, which supports neither fractions of a GPU nor GPUs older than Turing.
     """
 
     gpu: str  # the GPU's model name
@@ -80,8 +81,8 @@ def family_of(instance_type: str) -> Family | None:
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for chips of this compute capability. A build that is not in the table is assumed to
-    have code for all chips.
+    """Whether the build has code for chips of this compute capability. A build that is not in `BUILD_CAPABILITIES` is
+    assumed to have code for all chips.
     """
     built_capabilities = BUILD_CAPABILITIES.get(distribution(build))
     if built_capabilities is None:
@@ -91,8 +92,9 @@ def runs_on(capability: str, build: str) -> bool:
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
-    """A text that says why the type's GPUs cannot train with the build of MXNet, and which families can. Returns "" if
-    the GPUs can train or are unknown. `build` is the name of a pip package, with or without a version.
+    """A text that says why the type's GPUs cannot train with the build of MXNet, and which instance families can train
+    with the build. Returns "" if the GPUs can train or are unknown. `build` is the name of a pip package, with or
+    without a version.
     """
     gpu_family, build_name = family_of(instance_type), distribution(build)
     if gpu_family is None:
@@ -113,8 +115,8 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def lacks_driver(instance_type: str) -> str:
-    """A text that says that AWS's machine image has no driver for the type's GPUs, and which families to use. Returns
-    "" if the image has a driver or the type is unknown.
+    """A text that says that AWS's machine image has no driver for the type's GPUs, and which instance families to use
+    instead. Returns "" if the image has a driver or the type is unknown.
     """
     family = family_of(instance_type)
     if family is None or family.driver:
@@ -125,14 +127,14 @@ def lacks_driver(instance_type: str) -> str:
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
     """A text that says why an instance of this type cannot be a node of a cluster that was made from the template with
-    Accelerator=Nvidia. Returns "" if such an instance can be a node, or if the type's GPUs are unknown.
+    Accelerator=Nvidia. Returns "" if an instance of the type can be a node, or if the type's GPUs are unknown.
     """
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
 def unknown_gpu_warning(instance_type: str) -> str:
-    """A warning about an instance type that is not in the table. Returns "" for a type in the table. Types with unknown
-    GPUs are accepted.
+    """A warning about an instance type that is not in the table. Returns "" for a type in the table. Instance types
+    with unknown GPUs are not refused.
     """
     if family_of(instance_type) is not None:
         return ""
@@ -140,8 +142,8 @@ def unknown_gpu_warning(instance_type: str) -> str:
 
 
 def usable_families(build: str = GPU_BUILD) -> str:
-    """A text that lists the instance families which nodes of the cluster's template can use with this build. Returns ""
-    for a build without GPU code.
+    """A text that lists the instance families that a cluster's nodes can use with this build. Returns "" for a build
+    without GPU code.
     """
     family_names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
     return " or ".join(text for text in (", ".join(family_names[:-1]), *family_names[-1:]) if text)

@@ -1,15 +1,15 @@
-"""Verify that a message comes from the EC2 instance that it names, by the instance identity document in the message,
-which EC2 has signed. Pure.
+"""Verify that a message comes from the EC2 instance that the message names. The proof is an instance identity document
+in the message, which EC2 has signed. Pure.
 
 EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256, and gives the document and the signature only to the
-instance. AWS publishes the certificate with the key of each region
+instance. For each region, AWS publishes a certificate with the public key
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html). A document is valid as long as its instance
-lives. But anyone who can read an instance's metadata or messages can copy the document, and the document does not prove
-that a message is new.
+lives. But anyone who can read an instance's metadata or messages can copy the document. A valid document does not prove
+that the message itself is new.
 
-This module verifies signatures itself (RFC 8017, section 8.2.2): it builds the block of bytes that a correct signature
-yields, and compares the whole block instead of parsing it. A cryptography library would double the size and the start
-time of the Lambda package.
+This module verifies RSA signatures without a library (RFC 8017, section 8.2.2). The module computes the whole block of
+bytes that a correct signature must yield, and compares this block with the block in the given signature. A cryptography
+library would double the size and the start time of the Lambda package.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def parse_keys(text: str) -> Keys:
 
 def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys, account: str = "") -> Verification:
     """Whether the document `signed` proves that the sender is the instance `instance` at the private address `address`
-    and belongs to the AWS account `account` (unless that is empty).
+    and belongs to the AWS account `account`. If `account` is empty, the document may name any account.
     """
     if signed is None:
         return Verification.ABSENT

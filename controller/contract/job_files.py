@@ -1,8 +1,8 @@
 """The S3 keys of a job's files, and the format of the file exit.json, in which a machine of the job reports its result.
 The job's machines, the command line and the loop `resync` use this module.
 
-This file is copied to machines on which only the software of their image is installed. So this file supports Python 3.9
-and imports only the standard library.
+This module is copied to machines on which only the software of the machine image is installed. The module therefore
+supports Python 3.9 and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def code_key(name: str) -> str:
 
 
 def request_key(name: str) -> str:
-    """The key of the job's stored request, from which the job can be launched again."""
+    """The S3 key of the job's stored request, from which the job can be launched again."""
     return f"{name}/job.json"
 
 
@@ -53,8 +53,8 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """The key of the run's final result. Only the first writer creates the object with this key, and nobody changes the
-    object later.
+    """The S3 key of the run's final result. Only the first writer creates the object with this key, and nobody changes
+    the object later.
     """
     return f"{run_prefix(name, run)}exit.json"
 
@@ -64,12 +64,14 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """The key of an object that the machine of this rank rewrites every minute, to show that it still runs."""
+    """The S3 key of an object that the machine of this rank rewrites every minute while the machine runs."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """The key of the output of the command on the machine of this rank. CloudWatch contains the same output."""
+    """The S3 key of the output that the job's command writes on the machine of this rank. CloudWatch contains the same
+    output.
+    """
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 
@@ -78,8 +80,8 @@ def log_stream(name: str, rank: int) -> str:
 
 
 class Exit(NamedTuple):
-    """The content of exit.json. `code` is the exit code of the command. It is None if no command ended, because AWS
-    took the machine or the machine stopped reporting.
+    """The content of exit.json. `code` is the exit code of the command. `code` is None if the command did not end,
+    because AWS took the machine or the machine stopped reporting.
     """
 
     verdict: str  # how the job ended
@@ -94,8 +96,8 @@ class Exit(NamedTuple):
 
 
 def exit_of(text: str) -> Exit:
-    """Parse the text of exit.json. Raises ValueError for a wrong text, which is possible because people may write into
-    the bucket.
+    """Parse the text of exit.json. Raises ValueError for a wrong text, which is possible because users may write into
+    the S3 bucket.
     """
     try:
         fields = json.loads(text)

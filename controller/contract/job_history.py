@@ -1,7 +1,8 @@
-"""The progress and the history that a job's reports contain, so that curves can be drawn without the shared volume.
+"""The progress and the history that a job's reports contain, so that curves can be drawn without access to the shared
+volume.
 
 No decision of the controller depends on a job's progress or history. If the history in a report is invalid, readers
-ignore it (`readable_or_none`), but still use the report's members.
+ignore the history (`readable_or_none`), but still use the other fields of the report.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class JobProgress(Wire):
 
 
 class HistoryPoint(Wire):
-    """The training from the time of the previous point to the time `at`."""
+    """A point of the job's history: the training from the time of the previous point to the time `at`."""
 
     at: float  # seconds since the epoch
     epoch: int  # at the time `at`
@@ -56,7 +57,7 @@ class HistoryPoint(Wire):
 
 
 class HistoryMark(Wire):
-    """An event of the job in its history. `event` is the event's name in `events.jsonl`."""
+    """An event in the history of a job. `event` is the event's name in `events.jsonl`."""
 
     at: float  # seconds since the epoch
     event: str  # the event's name in `events.jsonl`

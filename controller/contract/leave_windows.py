@@ -1,9 +1,9 @@
-"""The times at which nodes may leave a cluster when people ask them to: the optional field `leave_windows` of
+"""The times at which nodes may leave a cluster at the request of users: the optional field `leave_windows` of
 ClusterPolicy.
 
-The schedule and the duration of a window have the format of Karpenter's disruption budgets
-(https://karpenter.sh/docs/concepts/disruption/), but also a time zone. A budget of Karpenter forbids changes during its
-window, but here nodes leave only during a window.
+The schedule and the duration of a window have the same format as in Karpenter's disruption budgets
+(https://karpenter.sh/docs/concepts/disruption/). In addition, a window has a time zone. A disruption budget of
+Karpenter forbids changes during its window, whereas a leave window allows nodes to leave.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 `training` exchange.
 
 The package `contract` is the only part of `controller` that `node_bootstrap` and `training` may import. The tag and
-template names are those of AWS Dynamic Training and its deeplearning-cfn template, because people's scripts use these
-names.
+template names are those of AWS Dynamic Training and its deeplearning-cfn template, because existing scripts of users
+contain these names.
 
 Times in messages are seconds since the epoch (float, UTC).
 """
@@ -33,15 +33,15 @@ IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # holds the node's `SignedDocument` for
 
 
 def source_of(source: str, cluster: str) -> str:
-    """The EventBridge source of events from the nodes of `cluster`. IAM allows a node to send events only with the
-    source of its own cluster.
+    """The EventBridge source of events from the nodes or the coordinator of `cluster`. IAM allows a node to send events
+    only with the source of its own cluster.
     """
     return f"{source}.{cluster}"
 
 
 def sender(source: str) -> tuple[str, str | None]:  # kind and cluster of the sender
-    """Split the source of an event into its kind (`NODE_SOURCE` or `COORDINATOR_SOURCE`) and the sender's cluster. If
-    the source names no cluster, the second value is None, and the sender may report for any cluster.
+    """Split the source of an event into the kind of sender (`NODE_SOURCE` or `COORDINATOR_SOURCE`) and the sender's
+    cluster. If the source names no cluster, the returned cluster is None, and the sender may report for any cluster.
     """
     for source_prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
         if source.startswith(f"{source_prefix}."):
@@ -306,9 +306,9 @@ class NodeConfig(Wire):
 class Target(Wire):
     """The members that the job should have, as planned by the controller, stored as JSON in the SSM parameter `target`.
 
-    `members` are the instances that are wanted *and* prepared, in order of joining. If the list is too long for an SSM
-    parameter (4 KB of JSON), `members` is None, and `pointer` names the DynamoDB item with the list. `digest` is always
-    the digest of the whole list of members.
+    `members` are the prepared instances that the job should use, in order of joining. If the list is too long for an
+    SSM parameter (4 KB of JSON), `members` is None, and `pointer` names the DynamoDB item with the list. `digest` is
+    always the digest of the whole list of members.
 
     `coordinator` is the base node that is nominated to run the coordinator, and `term` is the number of the nomination.
     In term 0 the node that is tagged as master runs the coordinator. `replacing` maps former base nodes to their
@@ -341,7 +341,7 @@ class Target(Wire):
 
     def contradicts(self, other: Target) -> bool:
         """Whether this target and `other` have the same revision but different contents. The deadlines `leave_by` are
-        not compared, because a long target omits them.
+        not compared, because a long target omits the deadlines.
         """
         return self.revision == other.revision and self._wanted_state() != other._wanted_state()
 
@@ -355,10 +355,11 @@ def members_digest(members: tuple[str, ...]) -> str:
 
 
 class SignedDocument(Wire):
-    """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
+    """An instance identity document, exactly as the metadata service returns the document, and the document's base64
+    signature.
 
-    Anyone who has the document and the signature can impersonate the instance. So the document and the signature are
-    sent only to the coordinator and the controller, and never logged.
+    Anyone who has the document and the signature can impersonate the instance. The document and the signature are
+    therefore sent only to the coordinator and the controller, and never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)  # JSON about the instance
@@ -366,8 +367,8 @@ class SignedDocument(Wire):
 
 
 class CoordinatorEndpoint(Wire):
-    """The address of the running coordinator, stored as JSON in the SSM parameter `coordinator`. Clients trust only the
-    TLS certificate `certificate` (PEM).
+    """The address of the running coordinator, stored as JSON in the SSM parameter `coordinator`. Clients of the
+    coordinator trust only the TLS certificate `certificate` (PEM).
     """
 
     cluster: ClusterName
@@ -402,5 +403,7 @@ class ControlFile(Wire):
     progress_seconds: float = Field(600.0, gt=0)  # as in `NodeConfig`
 
     def to_json(self) -> str:
-        """The JSON to write into the file of mode 0600. It contains the token in plain text."""
+        """The JSON that is written into the control file of mode 0600. The JSON contains the cluster's token in plain
+        text.
+        """
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -1,10 +1,11 @@
-"""Find tag keys that EC2 refuses on instances whose metadata service shows their tags, as the metadata service of nodes
-does.
+"""Find tag keys that EC2 refuses on instances whose metadata service shows the instance's tags. The metadata service of
+nodes shows the node's tags.
 
-EC2 refuses to launch an instance with a key that does not match `TAG_KEY_PATTERN`, and to add this key to a running
-instance: kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
-docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html. The tags of a stack are probably copied to its
-groups and their instances (docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-resource-tags.html).
+EC2 refuses to launch an instance with a tag key that does not match `TAG_KEY_PATTERN`. EC2 refuses to add the key to a
+running instance, too: kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and
+docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html. CloudFormation probably copies the tags of a
+stack to the Auto Scaling groups of the stack, and so to their instances
+(docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-resource-tags.html).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ACCEPTED_KEY = re.compile(TAG_KEY_PATTERN)
 
 
 def refused_keys(keys: Iterable[str]) -> list[str]:
-    """Select the keys that EC2 refuses, and sort them. EC2 never refuses AWS's own keys."""
+    """The tag keys that EC2 refuses, in sorted order. EC2 never refuses AWS's own keys, which begin with `aws:`."""
     return sorted(
         key
         for key in keys

@@ -1,5 +1,5 @@
-"""Notices by which AWS says that it may or will take an instance. Nodes read them, and the controller receives them as
-events. Pure.
+"""Notices in which AWS announces that an instance may or will be taken away. Nodes read these notices, and the
+controller receives the notices as events. Pure.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -18,8 +18,8 @@ GROUP_ENDS = "autoscaling-terminated"  # the node's Auto Scaling group terminate
 
 @dataclass(frozen=True)
 class Rebalance:
-    """What the nodes of a cluster do after a rebalance recommendation. After a recommendation, EC2 may still leave the
-    instance running for hours.
+    """What a node does after a rebalance recommendation, in which EC2 advises to leave the instance. After a rebalance
+    recommendation, EC2 may still leave the instance running for hours.
     """
 
     choice: Literal["leave", "ignore"] = "leave"  # leave: the node leaves after the grace period
@@ -27,8 +27,8 @@ class Rebalance:
 
     def deadline(self, kind: str, notice_deadline: float) -> float | None:
         """The time by which a node must leave after a notice of this kind. Returns None if the node stays. AWS sets no
-        deadline for a rebalance recommendation: its notice has a deadline after NOTICE_SECONDS, which is replaced by
-        the policy's grace period.
+        deadline for a rebalance recommendation, so the deadline is the time of the recommendation plus the policy's
+        grace period.
         """
         if kind != RECOMMENDED:
             return notice_deadline

@@ -23,8 +23,8 @@ def shown_lines(text: str) -> list[str]:
 
 
 def in_brief(reason: str) -> str:  # the first and the last line
-    """The first and the last line of the text `reason`, joined to one line: a reason often ends with the output of a
-    program.
+    """The first and the last line of the text `reason`, joined to one line. A reason often ends with many lines of
+    output of a program.
     """
     lines = [line.strip() for line in shown_lines(reason) if line.strip()]
     return " ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

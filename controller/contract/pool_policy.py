@@ -17,8 +17,8 @@ class PoolPolicy(BaseModel):
 
     Set either `group` or `instances`. With `group` (default: the cluster's only registered group), only the pool may
     set this Auto Scaling group's desired capacity. With `instances`, the pool starts and tags, or untags and stops, the
-    listed instances that also carry the tag `dyntrain:pool`. Without `zone`, reservations for a single zone do not
-    count, because the zone of the next instance is unknown.
+    listed instances that also carry the tag `dyntrain:pool`. If `zone` is not set, reservations for a single zone are
+    not used, because the zone of the next instance is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -1,17 +1,18 @@
 """The public keys of AWS that verify the instance identity documents of each region, and the keys that a setting
 trusts.
 
-Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, the certificates for the base64-encoded
-signature ("RSA"), read on 2026-08-14. Each key is in at least two of four copies of this page, which other projects
-made between 2024-06 and 2026-08, and each certificate is signed by its own key:
+The keys are those of the certificates for the base64-encoded signature ("RSA") on AWS's page
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, read on 2026-08-14. Each certificate is signed
+by its own key. Each key is also in at least two of four copies of AWS's page, which other projects made between 2024-06
+and 2026-08. Regions that only one of the four copies contains, such as eusc-de-east-1, are not in this table. The four
+copies are:
 https://github.com/spiffe/spire/blob/main/pkg/server/plugin/nodeattestor/awsiid/awsrsa1024/cacerts.go
 https://github.com/in-toto/go-witness/blob/main/attestation/aws-iid/aws-certs.go
 https://github.com/rspamd/awsregioncertificates/blob/master/regioncert_gen.go
 https://github.com/smallstep/certificates/blob/master/authority/provisioner/aws_certificates.pem
-Regions that only one of these copies contains, such as eusc-de-east-1, are not in this table.
 
-The certificates end between 2028 and 2204. AWS renews certificates without a change of the key: most regions still use
-the key of a certificate that ended on 2024-06-05. So this table contains keys without end dates.
+The certificates expire between 2028 and 2204. AWS renews certificates without a change of the key: most regions still
+use the key of a certificate that expired on 2024-06-05. The table therefore contains keys without expiry dates.
 """
 
 from __future__ import annotations
@@ -136,9 +137,9 @@ def keys_text(region: str) -> str:
 
 
 def trusted_keys(setting: str, region: str) -> Keys:
-    """The keys whose signatures on instance identity documents are trusted. Returns no keys if the documents are not
-    verified. `setting` contains keys, or the word region or unverified, and "" means region. Raises ValueError if the
-    keys are wrong.
+    """The keys whose signatures on instance identity documents are trusted. Returns an empty tuple if identity
+    documents are not verified. `setting` contains public keys, the word region, or the word unverified. An empty
+    `setting` means region. Raises ValueError if the keys are wrong.
     """
     setting_word = setting.strip()
     setting_keys = (
@@ -148,14 +149,16 @@ def trusted_keys(setting: str, region: str) -> Keys:
 
 
 def identity_setting_kind(setting: str) -> str:
-    """What the setting of the trusted keys contains: the word `region` or `unverified`, or `keys`."""
+    """The kind of a setting of the trusted keys: `region`, `unverified`, or, for a setting that contains public keys,
+    `keys`.
+    """
     setting_word = setting.strip()
     return setting_word if setting_word in (REGION, UNVERIFIED) else "keys" if setting_word else REGION
 
 
 def unverified_cause(setting: str, region: str) -> str:
-    """A text that says why instances need not prove their identity. Returns "" if they must. `setting` is a setting as
-    for `trusted_keys`, or a result of `identity_setting_kind`.
+    """A text that says why instances need not prove their identity. Returns "" if instances must prove their identity.
+    `setting` is a setting as for `trusted_keys`, or a result of `identity_setting_kind`.
     """
     setting_kind = identity_setting_kind(setting)
     if setting_kind == UNVERIFIED:

@@ -1,5 +1,5 @@
-"""The reports that nodes and coordinators send to EventBridge. Of each sender's reports only the latest counts. Times
-are seconds since the epoch (float, UTC).
+"""The reports that nodes and coordinators send to EventBridge. Of the reports of one sender, only the latest is used.
+Times are seconds since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ MAX_TEXT_LENGTH = 2000  # characters of a reason or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's report on its own preparation, which the node repeats until the target lists it.
+    """A node's report on its own preparation, which the node repeats until the target lists the node.
 
-    Of a node's reports, the report with the highest `attempt` counts, and of equal attempts the one with the latest
-    `at`. But a report of a later hour always counts more than one of an earlier hour. If `outcome` is `alive`, the
-    report says nothing about the result of the preparation, and `reason` is the node's present activity.
+    Of a node's reports in one hour, the report with the highest `attempt` is the latest. Of reports with the same
+    `attempt`, the report with the latest `at` is the latest. A report of a later hour always replaces the reports of
+    earlier hours. If `outcome` is `alive`, the report says nothing about the result of the preparation, and `reason` is
+    the node's present activity.
     """
 
     cluster: ClusterName
@@ -54,7 +55,7 @@ NODE_DETAIL_TYPES = {
 
 class JobMember(Wire):
     """A node's worker as the coordinator sees it. `active` is true from the worker's first training step in the present
-    generation on. Before its first step a worker is only joining the generation.
+    generation on. Before its first training step, a worker is only joining the generation.
     """
 
     instance_id: InstanceId
@@ -72,8 +73,8 @@ class JobMember(Wire):
 
 
 class Unreachable(Wire):
-    """A service that does not answer the coordinator, which repeats its request. Meanwhile the coordinator cannot read
-    and obey the target.
+    """A service that does not answer the coordinator. The coordinator repeats its request, and cannot read and obey the
+    target until the service answers.
     """
 
     what: str = Field(max_length=100, description='completes "the coordinator cannot reach ..."')
@@ -82,12 +83,12 @@ class Unreachable(Wire):
 
 
 class JobReport(Wire):
-    """The coordinator's report. The report with the highest (`started_at`, `sequence`) counts. The coordinator sends
-    reports so often that the controller takes a longer silence as a sign that the job does not run.
+    """The coordinator's report on its job. The report with the highest (`started_at`, `sequence`) is the latest. The
+    coordinator sends reports regularly, so the controller takes a long silence as a sign that the job does not run.
 
-    `members` are all workers that train or are joining a generation. An instance may be terminated without harm if it
-    is neither in `members` nor in the target with the number `revision`, because only a later target can let the
-    instance join.
+    `members` are all workers that train or are joining a generation. An instance that is neither in `members` nor in
+    the target with the number `revision` can be terminated without harm to the job, because the instance could join the
+    job only by a later target.
     """
 
     cluster: ClusterName

@@ -31,9 +31,9 @@ class Settings:
         """Read the settings from `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and
         `DYNTRAIN_IDENTITY_KEYS`.
 
-        `DYNTRAIN_IDENTITY_KEYS` contains public keys, the word unverified, or the word region (the default), which
-        means AWS's key for the region `AWS_REGION`, if it is known. Raises Misconfigured, with the variable's name, if
-        a variable is empty or its keys are invalid.
+        `DYNTRAIN_IDENTITY_KEYS` contains public keys, the word unverified, or the word region (the default). The word
+        region means AWS's public key for the region in `AWS_REGION`, or no key if AWS's key is unknown. Raises
+        Misconfigured, with the variable's name, if a variable is empty or contains invalid keys.
         """
         table, stage = environment.get("DYNTRAIN_TABLE"), environment.get("DYNTRAIN_STAGE")
         suffix = environment.get("DYNTRAIN_ELASTIC_SUFFIX", cls.elastic.suffix)

@@ -1,5 +1,5 @@
 """Find the table and the other settings of a deployed controller, which its CloudFormation stack writes to SSM
-parameters. Nodes, the coordinator and the command line use this module.
+parameters. Nodes, the coordinator and the command line find the settings with this module.
 
 In one AWS account and region, several controllers may be deployed. Each controller is a *stage* with its own table and
 tag suffix. A cluster belongs to one stage, which the cluster's policy names.
@@ -22,9 +22,9 @@ StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 
 @dataclass(frozen=True)
 class Stage:
-    """A deployed controller. If somebody named the table by hand, `name` is None, and the controller serves every
-    cluster. `identity` says how the controller verifies the senders of reports, as a word of `region_keys`. If this is
-    unknown, `identity` is "".
+    """A deployed controller. If a user set the name of the DynamoDB table by hand, `name` is None, and the controller
+    serves every cluster. `identity` says how the controller verifies the senders of reports: `region`, `unverified` or
+    `keys`. If the way of verification is unknown, `identity` is "".
     """
 
     name: str | None  # None: the table was named by hand
@@ -35,7 +35,7 @@ class Stage:
 
 def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix", "identity"]) -> str:
     """The name of an SSM parameter of a stage. The parameter `tables` contains a pattern that matches the name of the
-    stage's present DynamoDB table and of any table that replaces it later.
+    stage's present DynamoDB table and the name of any table that replaces the present table later.
     """
     return f"{STAGES}{stage}/{leaf}"
 
@@ -52,8 +52,9 @@ def stage_names(parameters: Collection[str]) -> list[str]:
 
 
 def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage:
-    """The stage with the name `stage_name`, or the only stage if that is None. `parameters` are all SSM parameters
-    below `STAGES`. Raises Misconfigured if there is no such stage, or if there are several and no name is given.
+    """The stage with the name `stage_name`, or the only stage if `stage_name` is None. `parameters` are all SSM
+    parameters below `STAGES`. Raises Misconfigured if no stage has this name, if `stage_name` is None although there
+    are several stages, or if the stage lacks a parameter.
     """
     known_names = stage_names(parameters)
     if not known_names:
@@ -83,7 +84,7 @@ def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage
 
 
 def unclear_owner(named: str | None, stages: Collection[str]) -> str:
-    """Why no stage owns a cluster whose policy names the stage `named`, as a text. Returns "" if a stage owns the
+    """A text that says why no stage owns a cluster whose policy names the stage `named`. Returns "" if a stage owns the
     cluster.
     """
     if named is not None or len(stages) < 2:

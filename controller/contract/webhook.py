@@ -1,7 +1,8 @@
 """The webhook to which alarms are posted, in addition to mail. The operator stores the webhook's address as a secret
 SSM parameter of the stage.
 
-Anyone who knows the address can post to the webhook's channel. So no log and no error message contains the address.
+Anyone who knows the address can post to the webhook's channel. For this reason, no log and no error message contains
+the webhook's address.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")  # a host name or an IP address
 
 def webhook_parameter(stage: str) -> str:
     """The name of the SSM parameter that contains the webhook's address. The name does not begin with /dyntrain/,
-    because nodes and other functions may read all parameters whose names begin so.
+    because nodes and other Lambda functions may read all parameters below /dyntrain/.
     """
     return f"/dyntrain-webhook/{stage}"
 
@@ -36,8 +37,8 @@ class Webhook:
 
     @classmethod
     def of(cls, text: str) -> Webhook:
-        """Parse the address of a webhook, or JSON such as {"url": ..., "format": "slack"}. Raises Misconfigured, with a
-        message that does not contain the address.
+        """Parse the address of a webhook, or JSON such as {"url": ..., "format": "slack"}. Raises Misconfigured if the
+        address or the JSON is wrong. The message of the error does not contain the address.
         """
         setting_fields: Any = {"url": text.strip()}
         if text.lstrip().startswith("{"):

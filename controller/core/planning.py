@@ -1,4 +1,4 @@
-"""Derive a decision from a cluster's facts: its next members, the status of each node, and actions on AWS.
+"""Derive a decision from a cluster's facts: the cluster's next members, the status of each node, and actions on AWS.
 
 A fact is an observation about a node. A view is the node's present state, derived from its facts.
 """
@@ -81,8 +81,9 @@ class Decision:
 def decide(
     facts: Iterable[NodeFacts], old: Membership, job_facts: JobFacts | None, rules: Rules, now: float, published: int
 ) -> Decision:
-    """Decide on one cluster. `published` is the target revision that is known to be in the SSM parameter. If the new
-    revision differs from it, the decision publishes the target.
+    """Decide on the members, the statuses and the actions of one cluster. `published` is the target revision that is
+    known to be in the SSM parameter. If the new target has another revision than `published`, the decision contains the
+    action that publishes the new target.
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
@@ -129,8 +130,8 @@ def decide(
 def plan_actions(
     nodes: Iterable[NodeStatus], rules: Rules, now: float, ending: Closing | None = None
 ) -> tuple[Action, ...]:
-    """The actions in the order in which they are to be executed: for example, an instance gets the status tag REMOVED
-    before it is terminated.
+    """The actions on the nodes, in the order of execution. For example, an instance gets the status tag REMOVED before
+    the instance is terminated.
     """
     nodes = list(nodes)
     living_nodes = [node for node in nodes if not node.view.terminated]
@@ -147,8 +148,8 @@ def plan_actions(
 
 
 def without_instances(decision: Decision, excluded: AbstractSet[str]) -> Decision:
-    """The decision without the status changes and the actions of the `excluded` instances. The membership and its
-    publication stay in the decision.
+    """The decision without the status changes and the actions of the `excluded` instances. The membership and the
+    publication of the target stay in the decision.
     """
     if not excluded:
         return decision
@@ -214,8 +215,8 @@ def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
 
 
 def _final_tag_actions(terminated: Iterable[View]) -> Iterator[Action]:
-    """The action that sets the status tag REMOVED on terminated instances. Otherwise the tag of an instance that EC2
-    took would say for ever that the instance is in the job.
+    """The action that sets the status tag REMOVED on terminated instances. Without this action, the tag of an instance
+    that EC2 took would show for ever that the instance is in the job.
     """
     wrongly_tagged = tuple(
         node.instance for node in terminated if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED")
@@ -237,8 +238,9 @@ def _protect_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
 
 
 def _is_protected(node: View, group: str, rules: Rules) -> bool:
-    """Whether the group member is protected from scale-in. The controller's record of its own action counts, unless a
-    read shows another state and began later than the settling margin after that action.
+    """Whether the group member is protected from scale-in. The controller trusts its own record of the protection until
+    a describe call begins later than the settling margin after the recorded time. After a later describe call, the
+    controller trusts the result of the call.
     """
     protection_ack, group_read = node.facts.acks.protections.get(group), node.facts.group_read
     if (
@@ -300,19 +302,20 @@ def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Ite
 
 
 def _removal_requested(node: NodeStatus) -> bool:
-    """Whether people asked for one node less, so that the group's desired capacity is lowered with the termination.
-    Otherwise the group replaces the node, because the node failed or is taken by AWS. If each interruption lowered the
-    capacity, a Spot group would shrink for ever.
+    """Whether users want fewer nodes, so that the group's desired capacity is lowered when the node is terminated. A
+    node that failed or that AWS takes is replaced by its Auto Scaling group, whose capacity stays. If each Spot
+    interruption lowered the desired capacity, a group of Spot instances would only shrink.
     """
     return node.standing.reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME) or not node.view.elastic
 
 
 def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
-    """Whether to terminate the node. The controller terminates only instances that the cluster launched, and only if
-    they were asked to join or took part in the job.
+    """Whether the controller has to terminate the node now. The controller terminates an instance only if the cluster
+    owns the instance, and if the instance was asked to join or took part in the job.
 
-    Neither the ownership tag alone, which people can set, nor the membership of a group is a reason to terminate an
-    instance. A stopped machine with its elastic tag is kept, because people may start it again.
+    The ownership tag alone is no reason to terminate an instance, because users can set this tag. The membership in an
+    Auto Scaling group alone is no reason to terminate an instance. A stopped machine that carries the elastic tag is
+    kept, because users may start the machine again.
     """
     node_view = node.view
     if (

@@ -1,7 +1,8 @@
-"""The controller's actions on AWS, as data. Each action is safe to repeat.
+"""The controller's actions on AWS, each as a data class. Each action is safe to repeat.
 
-The effect of an action is stored in the facts of its node (`acknowledgement`), in the facts of its group, or in the
-cluster's membership. The effects of actions on the reserved pool show in the next reading of the pool's instances.
+The controller stores the effect of an action in the facts of the node, in the facts of the Auto Scaling group, or in
+the cluster's membership. The effect of an action on the reserved pool is not stored, because the next reading of the
+pool's instances shows the effect.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class PublishTarget:
 
 @dataclass(frozen=True)
 class SetDesiredCapacity:
-    """Set a group's desired capacity. `detail` is AWS's message about the failed launch that caused this action."""
+    """Set the desired capacity of an Auto Scaling group. `detail` is AWS's message about the failed launch that caused
+    this action.
+    """
 
     group: str  # the Auto Scaling group's name
     desired: int  # the new desired capacity
@@ -50,7 +53,7 @@ class StampOwner:
 @dataclass(frozen=True)
 class SetStatusTag:
     """Set the tag that shows a node's status. `gone` says that the instances are terminated. EC2 may have removed the
-    tags of terminated instances, so a refusal by AWS counts as success.
+    tags of terminated instances, so a refusal by AWS to set the tag is treated as success.
     """
 
     instances: tuple[str, ...]
@@ -89,8 +92,9 @@ class HeartbeatLifecycle:
 
 @dataclass(frozen=True)
 class TerminateInGroup:
-    """Terminate a member of a group. Without `decrement`, the group launches a replacement. `closes` is "" or, for a
-    base node of a closed cluster, the reason for closing the cluster.
+    """Terminate a member of an Auto Scaling group. If `decrement` is false, the group launches a replacement. For a
+    base node of a closed cluster, `closes` is the reason for closing the cluster. For every other instance, `closes` is
+    "".
     """
 
     instance: str
@@ -111,8 +115,8 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop the group from replacing members that do not run. The controller suspends the replacement before it stops
-    members itself.
+    """Stop an Auto Scaling group from replacing its stopped members. The controller suspends the replacement before it
+    stops members of the group.
     """
 
     instances: tuple[str, ...]
@@ -121,7 +125,9 @@ class SuspendReplacement:
 
 @dataclass(frozen=True)
 class ResumeReplacement:
-    """Undo SuspendReplacement. `instances` are all instances for which the replacement was suspended."""
+    """Let an Auto Scaling group replace its stopped members again. `instances` are the group members for which the
+    replacement was suspended.
+    """
 
     instances: tuple[str, ...]
     group: str  # the Auto Scaling group's name
@@ -129,8 +135,8 @@ class ResumeReplacement:
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Stop the group from launching instances, whatever its desired capacity. The group's running members stay, and it
-    does not replace terminated members.
+    """Stop an Auto Scaling group from launching instances, whatever its desired capacity. Running members of the group
+    stay, but terminated members are not replaced.
     """
 
     group: str  # the Auto Scaling group's name
@@ -139,7 +145,7 @@ class HoldLaunches:
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
-    """Undo HoldLaunches, so that the group launches its missing members."""
+    """Undo the action HoldLaunches, so that the Auto Scaling group launches instances up to its desired capacity."""
 
     group: str  # the Auto Scaling group's name
     why: str  # why the launches are allowed again
@@ -162,8 +168,8 @@ class StartInstances:
 
 @dataclass(frozen=True)
 class StopInstances:
-    """Stop instances of the reserved pool. The pool stops only instances that it started and that the job has
-    released.
+    """Stop instances of the reserved pool. The pool stops an instance only if the pool started the instance and the job
+    has released the instance.
     """
 
     instances: tuple[str, ...]
@@ -171,7 +177,9 @@ class StopInstances:
 
 @dataclass(frozen=True)
 class TagElastic:
-    """Ask instances of the reserved pool to join, by the same elastic tag that people set by hand."""
+    """Ask instances of the reserved pool to join the cluster, by setting the elastic tag. Users can set the elastic tag
+    by hand, too.
+    """
 
     instances: tuple[str, ...]
     key: str  # the key of the elastic tag
@@ -179,7 +187,7 @@ class TagElastic:
 
 @dataclass(frozen=True)
 class UntagElastic:
-    """Ask instances of the reserved pool to leave, by removing the elastic tag."""
+    """Ask instances of the reserved pool to leave the cluster, by removing the elastic tag."""
 
     instances: tuple[str, ...]
     key: str  # the key of the elastic tag
@@ -194,7 +202,7 @@ Action = PublishTarget | GroupAction | NodeAction | PoolAction
 
 
 def instances(action: Action) -> tuple[str, ...]:
-    """The instances that the action concerns."""
+    """The ids of the instances that the action concerns."""
     match action:
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
             return ()
@@ -246,7 +254,7 @@ def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
 
 
 def refusal(action: Action, problem: str, at: float) -> Acks:
-    """The record that AWS refused the action, so that the controller does not repeat the action at once."""
+    """The record that AWS refused the action, so that the controller waits before it repeats the action."""
     match action:
         case SetStatusTag(gone=True):  # IAM refuses because the ownership tag is gone, too
             return acknowledgement(action, at)

@@ -1,5 +1,5 @@
-"""The alarms for people that a decision raises. Each alarm is raised once while the node's status and reason stay the
-same. Pure.
+"""The alarms that a decision raises for the operators. While a node's status and reason stay the same, each alarm about
+the node is raised only once. Pure.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Alarm:
-    """An alarm for people. `metric` is the CloudWatch metric whose alarms tell people. `about` maps each instance to
-    the status and reason for which the alarm is raised.
+    """An alarm for the operators. `metric` is the CloudWatch metric whose alarm notifies the operators. `about` maps
+    each instance to the status and reason for which the alarm is raised.
     """
 
     metric: str  # the name of the CloudWatch metric
@@ -68,7 +68,9 @@ class Alarm:
 def alarms_of(
     nodes: Sequence[NodeStatus], rules: Rules, now: float, held_back: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """The alarms that are to be raised now. `held_back` are instances whose termination waits for people."""
+    """The alarms that the controller has to raise now about the `nodes`. `held_back` are instances that are not
+    terminated until an operator allows the termination.
+    """
     lines_by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         standing_line = node.standing.line
@@ -99,6 +101,6 @@ def alarms_of(
 
 
 def _alarm_is_new(alarm: Announcement | None, status: Announcement | None, line: str) -> bool:
-    """Whether the alarm has not been raised since the node got its present status."""
+    """Whether the alarm has not been raised since the node got its present status and reason."""
     status_at = status.at if status is not None and status.value == line else None
     return alarm is None or alarm.value != line or status_at is None or alarm.at < status_at

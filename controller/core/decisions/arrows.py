@@ -1,7 +1,8 @@
-"""The allowed transitions between statuses, and the causes of each transition, as a table. Pure.
+"""A table of the allowed transitions between the statuses of a node, with the causes that allow each transition. Pure.
 
-The status tag follows these transitions. If a node returns to an earlier status without a cause, then an old status was
-written late. While the controller is busy, a node may skip statuses.
+Each change of a node's status tag follows an allowed transition. If the tag returns to an earlier status without a
+cause, the controller has written an outdated status. A node may skip statuses, because several changes may happen while
+the controller is busy.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 def unexplained_statuses(
     statuses: Iterable[tuple[float, Status]], cause_events: Iterable[tuple[float, Cause]]
 ) -> list[str]:
-    """One sentence for each status of an instance that no allowed transition explains. Both arguments are pairs of a
-    time and a status or a cause, oldest first.
+    """One sentence for each of an instance's `statuses` that no allowed transition explains. `statuses` are pairs of a
+    time and a status, oldest first. `cause_events` are pairs of a time and a cause, oldest first.
 
-    Each cause explains only one transition, and earlier causes explain none afterwards. So an instance that was asked
-    to join once comes back only once.
+    Each cause in `cause_events` explains at most one transition. Once a cause has explained a transition, older causes
+    explain no further transition. For example, one request to join explains only one return of the instance to the job.
     """
     unused_causes, problems = list(cause_events), list[str]()
     old_status: Status | None = None

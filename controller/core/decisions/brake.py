@@ -1,12 +1,13 @@
 """A brake on the termination of instances that never reported. If more than five instances that never reported would be
-terminated within ten minutes, each of them is kept until people release it. Pure.
+terminated within ten minutes, the controller keeps the instances until an operator releases each instance. Pure.
 
-An instance that never reported may have another purpose. Many instances that never reported suggest a mistake: a policy
-with a wrong group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that
-reported or were in the job, nor terminations by a group or by AWS.
+An instance that never reported may serve a purpose outside the cluster. Many instances that never reported suggest a
+mistake: a policy with a wrong group, tags removed by a script, or a forged report. The brake does not hold the
+termination of nodes that reported or were in the job. The brake does not hold terminations by an Auto Scaling group or
+by AWS.
 
-The facts of each node contain the alarm about its held termination. While the termination of a node that never reported
-is held, no other node that never reported is terminated.
+The alarm about a held termination is recorded in the facts of the node. While the controller holds the termination of
+one node that never reported, the controller also holds the termination of every other node that never reported.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ENDINGS_HELD_TEXT = (
 
 
 def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
-    """The instances that the `actions` would terminate, but must not."""
+    """The instances that the `actions` would terminate, but that must be kept because of the brake."""
     if not rules.policy.hold_endings:
         return frozenset()
     terminated_by_actions = {
@@ -59,7 +60,7 @@ def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> It
 
 
 def _never_reported(node: View, rules: Rules) -> bool:
-    """Whether the node never reported, and no person has released it by the tag `LEAVE_TAG`."""
+    """Whether the node never reported, and no operator has released the node by the tag `LEAVE_TAG`."""
     ever_reported = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
     return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 

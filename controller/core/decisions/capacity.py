@@ -1,8 +1,8 @@
-"""The response to failed launches: lower a group's desired capacity to its running members, and raise the capacity
-again after a cool-down. The cool-down grows with each failure.
+"""The response to failed launches: lower an Auto Scaling group's desired capacity to the number of its running members,
+and raise the capacity again after a cool-down. Each further failure doubles the cool-down, up to a limit.
 
-Otherwise a group for which AWS has no capacity would repeat its launches for ever. AWS suspends such a group after a
-day, and the group never recovers by itself.
+Without a lowered desired capacity, a group for which AWS has no instances would repeat its launches for ever. AWS
+suspends a group whose launches fail for a day, and a suspended group never recovers by itself.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LONGEST_COOLDOWN_SECONDS = 7200.0
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """A change of a group's desired capacity. The controller stores `memory`, and then sets the group's capacity to
-    `desired`. If `desired` is None, the controller only stores `memory`.
+    """A change of a group's desired capacity. The controller stores `memory`, its record of the change, and then sets
+    the group's desired capacity to `desired`. If `desired` is None, the controller only stores `memory`.
     """
 
     memory: Capacity  # the response as stored in the group's facts
@@ -38,7 +38,9 @@ def cooldown_seconds(times: int, policy: ClusterPolicy) -> float:
 
 
 def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
-    """Whether the decision on the group's capacity needs the group's present size."""
+    """Whether the decision on the group's desired capacity needs the group's present size, which the caller has to read
+    from AWS.
+    """
     past_response = facts.capacity
     if _unanswered_failure(facts, now) is not None:
         return True
@@ -53,11 +55,11 @@ def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
 def plan_capacity(
     facts: GroupFacts, size: GroupSize, policy: ClusterPolicy, now: float, lowered: int = 0
 ) -> CapacityPlan | None:
-    """The change of the group's capacity. Returns None if nothing is to change. `size` is the group's size as just
-    read.
+    """The change of the group's desired capacity that is due now. Returns None if neither the capacity nor its record
+    has to change. `size` is the group's size, which the caller has just read from AWS.
 
-    `lowered` is the number by which the controller has lowered the capacity since its last response, because people
-    asked members to leave. The reduction by `lowered` does not count as a change by a person or the pool.
+    `lowered` is the number by which the controller has lowered the capacity since its last response, because users
+    asked members to leave. A reduction by `lowered` is not mistaken for a change by a user or the reserved pool.
     """
     past_response = _lowered_memory(facts.capacity, lowered)
     if past_response is not None and not past_response.done:
@@ -84,9 +86,9 @@ def plan_capacity(
 
 
 def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """The failed launch to which the controller has not responded yet. A decision after the time of the failure counts
-    as the response, even if the event about the failure arrives later. Lowering the capacity again would terminate
-    members that were launched since.
+    """The failed launch to which the controller has not responded yet. A decision that was made after the failure is
+    the response to the failure, even if the event about the failure arrives later. A second response would lower the
+    capacity again, and so terminate members that were launched after the first response.
     """
     failure, past_response = facts.failed, facts.capacity
     answered_until_at = (

@@ -1,9 +1,9 @@
 """Close a cluster that is idle or has reached its time limit: stop or terminate its base nodes, as the policy says. By
-default base nodes are kept. Pure.
+default, base nodes are neither stopped nor terminated. Pure.
 
-A closed cluster stays closed until people start a node again, because closing does not affect nodes that start later.
-The facts of each base node contain the reason for closing it, and a cluster is closed while all its base nodes are
-closed.
+A closed cluster stays closed until somebody starts a base node again, because closing does not affect nodes that start
+later. The reason for closing a base node is stored in the facts of the node. A cluster is closed while all its base
+nodes are closed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cluster is being closed. The closing affects nodes that started until the time `started_until` or, if
-    `everything` is true, all running nodes. `complete` is true when every base node has been closed.
+    """How a cluster is being closed. The closing affects nodes that started not later than the time `started_until` or,
+    if `everything` is true, all running nodes. `complete` is true when every base node has been closed.
     """
 
     method: Literal["keep", "stop", "terminate"]  # what happens to base nodes
@@ -53,8 +53,8 @@ class Closing:
 def plan_closing(
     views: Iterable[View], old: Membership, job: Job, job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Closing | None:
-    """Why and how the cluster is being closed. Returns None if the cluster stays open. After the loss of the DynamoDB
-    table, the cluster counts as idle from the recovery of the table at the earliest.
+    """Why and how the cluster is being closed. Returns None if the cluster stays open. If the DynamoDB table was lost
+    and rebuilt, the cluster's idle time begins no earlier than the rebuilding of the table.
     """
     policy = rules.policy
     nodes = list(views)
@@ -86,8 +86,8 @@ def plan_closing(
 
 
 def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
-    """The time of the first report that the job is over, which a restarted coordinator repeats. Returns None if the job
-    is not over.
+    """The time of the first report of the job's end. A restarted coordinator repeats the report of the end, which does
+    not change the returned time. Returns None if the job is not over.
     """
     if not job.over:
         return None
@@ -95,9 +95,9 @@ def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float |
 
 
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
-    """The actions that stop or terminate the running base nodes of a cluster that is being closed. (Elastic nodes are
-    terminated as at the end of a job.) When a base node is terminated, its group's desired capacity is lowered, so that
-    the group launches no replacement.
+    """The actions that stop or terminate the running base nodes of a cluster that is being closed. When a base node is
+    terminated, the desired capacity of its Auto Scaling group is lowered, so that the group launches no replacement.
+    The actions do not concern elastic nodes, which the controller terminates in the same way as after a job.
     """
     ungrouped, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
@@ -124,9 +124,9 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
 
 
 def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """The actions that let groups replace their members again. A group must wait until each stopped member has been
-    started, or terminated together with its place in the group. Otherwise the group would replace the stopped member at
-    once.
+    """The actions that let Auto Scaling groups replace their members again after a closing. The replacement stays
+    suspended until each stopped member has been started again, or has been terminated with the group's desired capacity
+    lowered. A group whose replacement resumes too early would replace its stopped members at once.
     """
     suspended_members: dict[str, list[View]] = {}
     for node in nodes:
@@ -145,7 +145,9 @@ def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) 
 
 
 def recently_refused(node: View, now: float) -> bool:
-    """Whether AWS recently refused an action on the node, so that the controller waits before its next attempt."""
+    """Whether AWS refused an action on the node less than a minute ago. After a refusal by AWS, the controller waits
+    for a minute before the next attempt.
+    """
     return _is_recent(node.facts.acks.refused, now)
 
 
@@ -155,8 +157,8 @@ def _is_recent(ack: Announcement | None, now: float) -> bool:
 
 def _closed_reason(base: list[View]) -> Reason | None:
     """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
-    last must be closed, too, even if it is terminated. Otherwise a cluster that lost its only base node would be closed
-    for an old reason.
+    last must have been closed as well, even if the node no longer exists. Without this check, a cluster that loses its
+    only base node would be closed for the outdated reason of an older base node.
     """
     last_started = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last_started is None or any(node.closed is None for node in base if not node.terminated):
@@ -176,8 +178,8 @@ def _still_suspended(node: View, group: str) -> bool:
 
 
 def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether to stop or terminate the base node. The ownership tag alone is not a sufficient reason, because people
-    can set this tag.
+    """Whether the closing has to stop or terminate this node. The ownership tag alone does not prove that the cluster
+    owns the node, because users can set this tag.
     """
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False

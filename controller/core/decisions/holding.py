@@ -1,10 +1,10 @@
-"""Stop an elastic group from launching nodes when its last nodes all failed in the same way, until prepare-data has
-changed. Pure.
+"""Stop a group of elastic nodes from launching nodes after the last nodes of the group all failed in the same way. The
+group may launch nodes again when the script prepare-data has changed. Pure.
 
-prepare-data is the cluster's script that prepares a node. If the script contains a mistake, a group launches machine
-after machine until somebody notices. Two nodes failed in the same way if the same prepare-data ended with the same exit
-code, signal or time-out. The output of prepare-data does not matter. Two machines that never report have also failed in
-the same way.
+The cluster's script prepare-data prepares each node for the job. With a mistake in prepare-data, every new node fails,
+and the group would launch machine after machine until somebody notices. Two nodes failed in the same way if the same
+prepare-data ended with the same exit code, signal or time-out. Differences in the output of prepare-data do not matter.
+Two machines that never reported are also treated as failed in the same way.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")  # process ids and other numbers that
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest consecutive nodes that failed in the same way: their number, the digest of their prepare-data, and the
-    reason of the last failure.
+    """The latest consecutive failures of a group's nodes in the same way: the number of failures, the digest of the
+    script prepare-data, and the reason of the last failure.
     """
 
     times: int  # number of consecutive failures
@@ -36,8 +36,8 @@ class Streak:
 
 @dataclass(frozen=True)
 class HoldPlan:
-    """The decision to stop or allow a group's launches. `memory` is stored before the operation. If `operation` is
-    None, only `memory` is stored.
+    """The decision to stop or allow a group's launches. The controller stores `memory`, its record of the decision,
+    before it stops or allows the launches. If `operation` is None, the controller only stores `memory`.
     """
 
     memory: Hold  # whether launches are stopped, as stored in the group's facts
@@ -47,7 +47,7 @@ class HoldPlan:
 
 def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
     """The latest consecutive failures among the group's launches that ended after `since`. Returns None if the latest
-    launch succeeded, or if no launch ended.
+    launch succeeded, or if no launch has ended.
     """
     results = sorted(
         (result for node in nodes if (result := _launch_result(node.view, group)) is not None and result[0] > since),
@@ -64,7 +64,9 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
 
 
 def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
-    """The digest of prepare-data in the latest report that contains one, and the time of this report."""
+    """The time of the latest report that contains a digest of the script prepare-data, and this digest. Returns None if
+    no report contains a digest.
+    """
     reported_scripts = [
         (node.view.heard.at, node.view.heard.script)
         for node in nodes
@@ -76,11 +78,11 @@ def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
 def plan_hold(
     facts: GroupFacts, nodes: Sequence[NodeStatus], policy: ClusterPolicy, now: float, launches: bool | None = None
 ) -> HoldPlan | None:
-    """The decision to stop or allow the group's launches. Returns None if nothing is to change. `launches` says whether
-    the group may launch nodes, as just read from AWS.
+    """The decision to stop or allow the group's launches. Returns None if neither the launches nor the stored record
+    has to change. `launches` says whether the group may launch nodes, as the caller has just read from AWS.
 
-    Without a read, `launches` is None. The caller has to read the group only if this function returns a plan when
-    `launches` is None, or if the group's launches are stopped.
+    To save reads, the caller first passes None for `launches`. The caller has to read the group from AWS only if the
+    call without `launches` returns a plan, or if the group's launches are stopped.
     """
     past_hold, reported_script = facts.hold, current_script(nodes)
     if past_hold is not None and not past_hold.done:
@@ -111,15 +113,15 @@ def plan_hold(
 
 def _script_changed(past_hold: Hold, script: tuple[float, str]) -> bool:
     """Whether prepare-data has changed since the launches were stopped. If the digest of the failed script is unknown,
-    a later report of any script counts as a change.
+    a later report with any digest is taken as a change.
     """
     return script[1] != past_hold.script if past_hold.script else script[0] > past_hold.at
 
 
 def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
-    """The time at which the group's launch of this node ended, the kind of its failure, the digest of prepare-data, and
-    the reason of the failure. The kind is None if the node was prepared. Returns None if no launch of the group for
-    this node has ended.
+    """The time at which the group's launch of this node ended, the kind of failure, the digest of prepare-data, and the
+    reason of the failure. The kind of failure is None if the node was prepared. Returns None if the group did not
+    launch this node, or if the launch has not ended yet.
     """
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:

@@ -1,8 +1,8 @@
-"""Which nodes that people asked to leave wait for one of the policy's `leave_windows`. Pure.
+"""Decide which nodes wait for one of the policy's `leave_windows` after users asked the nodes to leave. Pure.
 
-A member whose elastic tag was removed waits without limit. A member that its group terminates, because the desired
-capacity was lowered, waits as long as the group's lifecycle hook allows. Machines that AWS takes, machines that stop,
-and nodes that the job has lost do not wait.
+A member whose elastic tag was removed waits for a window without time limit. If an Auto Scaling group terminates a
+member because the desired capacity was lowered, the member waits at most as long as the group's lifecycle hook allows.
+Machines that AWS takes, machines that stop, and nodes that the job has lost do not wait for a window.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _NO_LIMIT = float("inf")
 
 @dataclass(frozen=True)
 class Wait:
-    """A node's wait for a leave window, which ends at the time `until` at the latest. `detail` is a text for people."""
+    """A node's wait for a leave window, which ends at the time `until` at the latest. `detail` is a text that explains
+    the wait to users.
+    """
 
     until: float  # when the wait ends at the latest
     detail: str  # a text for people
 
 
 def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """The nodes that wait for a leave window, by instance id. Only members of the target wait, because a node outside
-    the job disturbs nobody by leaving.
+    """The present waits for a leave window, by the instance id of the waiting node. Only members of the target wait,
+    because a node outside the job disturbs nobody by leaving.
     """
     next_window = next_opening(rules.policy.leave_windows, now)
     if next_window is None or job.over:
@@ -49,8 +51,8 @@ def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules,
 
 
 def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
-    """The time until which the node may wait before it leaves. Returns None if the node does not leave, or must not
-    wait.
+    """The latest time at which the node has to leave, if the node may wait for a leave window. Returns None if the node
+    is not leaving, or if the node must leave without waiting.
     """
     if (
         node.base
@@ -77,8 +79,8 @@ def _machine_taken(node: View) -> bool:
 
 
 def _lost_by_job(node: View, job: Job) -> bool:
-    """Whether the job trains without the node. Returns False while nobody knows, because the job is being formed or its
-    coordinator is silent.
+    """Whether the job trains without the node. Returns False while the job's members are unknown, because the job is
+    being formed or its coordinator is silent.
     """
     job_runs = job.alive and job.report is not None and job.report.state == "running"
     return job_runs and not job.member(node.instance)

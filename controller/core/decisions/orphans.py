@@ -1,8 +1,8 @@
 """Orphans: running instances that cost money and serve no job. An orphan carries the cluster's elastic or ownership
 tag, or came from the cluster's launch template. Pure.
 
-An orphan is reported after the policy's grace period. An orphan is terminated if the policy says so, the orphan carries
-the ownership tag, and somebody had asked that it join.
+An alarm reports an orphan after the policy's grace period. The controller terminates an orphan only if the policy
+allows this termination, the orphan carries the ownership tag, and somebody had asked the orphan to join.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ORPHAN_REASONS = (
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
-    """The time since when the node has been an orphan. Returns None within the grace period, and for a node that is
-    used, stopped or protected.
+    """The time since when the node has been an orphan. Returns None within the grace period, for base nodes, for
+    stopped nodes, and for nodes in use.
     """
     if (
         node.base

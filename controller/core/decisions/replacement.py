@@ -1,9 +1,10 @@
-"""Replace a base node because people ask for it: people set a tag on the successor that names the replaced node. Pure.
+"""Replace a base node on request: a user sets a tag on the successor that names the replaced node. Pure.
 
-The tag `dyntrain:base=i-OLD` makes a node a base node that replaces i-OLD. One tag is enough, so that a request is
-never incomplete. The successor starts its ps-lite processes, and the target names both nodes. As soon as the
-successor's ps-lite processes run, the coordinator exchanges the two nodes at an epoch or segment boundary. After the
-exchange, the replaced node leaves like an elastic node.
+The tag `dyntrain:base=i-OLD` makes the tagged node a base node that replaces the instance i-OLD. A request for a
+replacement consists of this single tag, so that the request is never incomplete. The successor starts its ps-lite
+processes, and the target names the replaced node and the successor. As soon as the successor's ps-lite processes run,
+the coordinator exchanges the two nodes at an epoch or segment boundary. After the exchange, the replaced node leaves
+the job like an elastic node.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class ReplacementRefusal(StrEnum):
-    """Why a base node cannot be replaced, and what to do. The texts contain `{old}` and `{new}` in place of the two
-    instance ids.
+    """Why a base node cannot be replaced, and what the user can do instead. The texts contain `{old}` and `{new}` in
+    place of the two instance ids.
     """
 
     SAME = "{old} cannot replace itself; name another node that is prepared"
@@ -42,8 +43,8 @@ class ReplacementRefusal(StrEnum):
 def refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
-    """Why the node `new` must not replace the base node `old`. Returns None if people may ask for this replacement,
-    even repeatedly. `views` are the cluster's nodes as they are without replacements.
+    """Why the node `new` must not replace the base node `old`. Returns None if this replacement may be requested, or
+    was already requested. `views` are the views of the cluster's nodes before `with_replacements` changes the views.
     """
     nodes_by_id = {node.instance: node for node in views}
     if old == new:
@@ -79,7 +80,7 @@ def predecessor(node: View) -> str | None:
 def planned_replacements(
     views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules
 ) -> dict[str, str]:
-    """The base nodes that are to be replaced: maps their instance ids to the ids of their successors.
+    """A map from the instance id of each base node that is to be replaced to the instance id of its successor.
 
     A base node that is in the job is replaced only while its successor is prepared. A base node outside the job is
     replaced at once. The node that runs the coordinator is not replaced until another node is nominated to run the
@@ -110,7 +111,7 @@ def planned_replacements(
 
 
 def with_replacements(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
-    """The views, changed so that the replaced nodes are no base nodes and have a reason to leave."""
+    """The views, changed so that the replaced nodes are no longer base nodes and have a reason to leave."""
     return [
         replace(node, base=False, elastic=False, leave_reason=node.leave_reason or Reason.REPLACED)
         if node.instance in replacing

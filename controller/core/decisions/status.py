@@ -22,8 +22,8 @@ FIRST_REPORT_SECONDS = (
 
 @dataclass(frozen=True)
 class Standing:
-    """A node's status and reason. `next_change` is the next time at which the status may change without new facts, or
-    None if there is no such time.
+    """A node's status and reason. `next_change` is the next time at which the status may change without new facts.
+    `next_change` is None if the status changes only with new facts.
     """
 
     status: Status
@@ -33,8 +33,8 @@ class Standing:
 
     @property
     def line(self) -> str:  # status and reason
-        """The status and the reason in one string. The last announced string is stored, so that each change of the
-        status or the reason is announced once.
+        """The status and the reason in one string. The controller stores the last announced string, so that each change
+        of the status or the reason is announced once.
         """
         return f"{self.status} {self.reason}"
 
@@ -77,7 +77,7 @@ def derive(
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
     """Whether the node's launch has waited for the node's preparation as long as the policy allows
-    (`hook_cap_seconds`). The launch of a node that nobody asked to join does not wait.
+    (`hook_cap_seconds`). Returns False for a base node, and for a node that nobody asked to join.
     """
     if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
@@ -87,8 +87,9 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 
 def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
-    """Why the cluster's closing makes the node leave, or made it leave. Returns None for a node that is not affected.
-    After a job, an elastic node leaves even if the cluster is not closed.
+    """Why the closing of the cluster makes or made the node leave. Returns None for a node that the closing does not
+    affect. Elastic nodes that leave after the end of a job are not affected, because elastic nodes leave after a job
+    even if the cluster is not closed.
     """
     if node.terminated:
         return None
@@ -176,8 +177,8 @@ def _unprepared_standing(node: View, now: float) -> Standing:
 
 def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
     """The status of a member of the target. The status becomes ADDED only after the node's worker took part in a
-    training step. If the member had been dropped from an earlier target, the coordinator must also obey the target that
-    lists the member again.
+    training step. If an earlier target dropped the member, the status becomes ADDED only after the coordinator has
+    obeyed the target that lists the member again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
@@ -192,7 +193,9 @@ def _member_standing(node: View, membership: Membership, job: Job, reason: Reaso
 
 
 def _job_end_reason(job: Job) -> Reason:
-    """How the job ended. Returns JOB_OVER if the target says that the job has ended, but no report says how."""
+    """The reason that says how the job ended. Returns JOB_OVER if the target says that the job has ended, but no report
+    says how the job ended.
+    """
     if job.report is None:
         return Reason.JOB_OVER
     return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED

@@ -1,8 +1,9 @@
 """Choose (nominate) the base node that is to run the coordinator. Pure.
 
-A base node acts on its nomination only while no coordinator answers it: its new coordinator then claims the job on the
-shared volume (`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a nomination has
-no effect while the coordinator runs and only its reports are lost.
+A nominated base node starts a coordinator only while no other coordinator answers the node
+(`dyntrain.node_bootstrap.supervision.master`). The new coordinator claims the job on the shared volume
+(`dyntrain.training.coordinator.terms`). A nomination therefore has no effect if the old coordinator still runs and only
+the coordinator's reports are lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class NominationReason(StrEnum):
-    """Why a node was nominated to run the coordinator, or why the last nomination stays."""
+    """Why a node was nominated to run the coordinator, or why the last nomination stays valid."""
 
     STANDS = "the nominated node is there"
     WAITS_FOR_MASTER = "the node that is tagged as master is not prepared yet"
@@ -32,8 +33,9 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A nominated node. `term` is the number of the nomination: the time in whole seconds, or the last term plus one if
-    that is greater. In term 0 no node has been nominated yet, and the node tagged as master starts the coordinator.
+    """A nominated node. `term` is the number of the nomination: the time in whole seconds or the last term plus one,
+    whichever is greater. In term 0 no node has been nominated yet, and the node tagged as master starts the
+    coordinator.
     """
 
     coordinator: str | None  # id of the nominated instance; None: no node
@@ -60,7 +62,9 @@ def unchanged_nomination(old: Membership) -> Nomination:
 
 
 def with_nomination(old: Membership, new: Membership, nomination: Nomination) -> Membership:
-    """The membership `new` with the nomination. If nothing else differs from `old`, the revision grows by one."""
+    """The membership `new`, changed so that it contains the nomination. If only the nomination differs from the
+    membership `old`, the revision grows by one.
+    """
     if (nomination.coordinator, nomination.term) == (new.coordinator, new.term):
         return new
     revision = old.revision + 1 if new is old else new.revision
@@ -102,8 +106,8 @@ def _choose(
 def _first_choice(
     base_nodes: Sequence[View], candidates: Sequence[View], silence_limit: float, now: float
 ) -> tuple[NominationReason, str | None]:
-    """The node to nominate first: the node that is tagged as master. Other base nodes wait until the master is
-    prepared, which may take longer than their own preparation.
+    """The node of the first nomination: if possible, the node that is tagged as master. Other base nodes are not
+    nominated while the master is still being prepared, even if their own preparation has ended.
     """
     if candidates and candidates[0].master:
         return NominationReason.FIRST, candidates[0].instance

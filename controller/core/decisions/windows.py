@@ -1,4 +1,4 @@
-"""When a cluster's `leave_windows` are open. Pure.
+"""Compute the times at which a cluster's `leave_windows` open. Pure.
 
 On days on which clocks change, the library cronsim follows the rules that the docstring of `LeaveWindow` describes.
 """
@@ -41,7 +41,7 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
 
 def opening_after(window: LeaveWindow, bound: float) -> float:
     """The first time after `bound` at which the window opens, in seconds since the epoch. When clocks go back, cronsim
-    may also return a time that has passed, because it uses wall-clock times.
+    may return times before `bound`, because cronsim uses wall-clock times. This function skips times before `bound`.
     """
     search_start = datetime.fromtimestamp(bound, zone(window.time_zone))
     return next(

@@ -15,7 +15,7 @@ Prices = Mapping[tuple[str, str], float | None]  # dollars an hour, by instance 
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a machine ran in one role. `ended` is None while the machine runs. `start_unknown` says that
+    """A period in which a machine ran in one role. `ended` is None while the machine runs. `start_unknown` says that
     the machine already ran before `began`, but that its start is not recorded.
     """
 
@@ -46,8 +46,8 @@ class LineItem:
 
 @dataclass(frozen=True)
 class Bill:
-    """A bill with its sums. `unpriced` is the number of hours without a known price, which `cost` does not contain.
-    `hourly` is the present cost per hour.
+    """The bill of a cluster, with the sums of its lines. `unpriced` is the number of instance-hours whose price is
+    unknown, so that `cost` does not include these hours. `hourly` is the cost per hour of the instances that run now.
     """
 
     lines: tuple[LineItem, ...]  # one for each role, instance type and market
@@ -59,11 +59,11 @@ class Bill:
 
 
 def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
-    """The times after `start` in which machines ran for the cluster. `entries` are all entries of the audit trail from
-    `start` on.
+    """The periods after the time `start` in which machines ran for the cluster. `entries` are all entries of the audit
+    trail from `start` on.
 
-    A machine already ran at the time `start` if its first entry says that it stopped, or if the machine runs and has no
-    entry. (If it had started later, an entry would say so.)
+    A machine whose first entry says that the machine stopped already ran at the time `start`. A machine that runs now
+    and has no entry already ran at the time `start`, because a later start would have an entry.
     """
     entries_by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(
@@ -89,7 +89,7 @@ def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, st
 
 
 def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
-    """The spans without their time before `start`."""
+    """The parts of the spans that lie after the time `start`."""
     return [
         replace(span, began=max(span.began, start), start_unknown=span.start_unknown and span.began >= start)
         for span in spans
@@ -113,7 +113,7 @@ def unmetered(
 
 
 def bill(spans: Iterable[Span], prices: Prices, now: float, *, per_instance: bool = False) -> Bill:
-    """The bill of the spans. With `per_instance`, each instance has its own line."""
+    """Compute the bill for the periods `spans`. With `per_instance`, each instance has its own line in the bill."""
     spans_by_line: dict[tuple[str, str, str, str], list[Span]] = {}
     for span in spans:
         spans_by_line.setdefault((span.role, span.type, span.market, span.instance if per_instance else ""), []).append(
@@ -178,7 +178,7 @@ def _line_item(key: tuple[str, str, str, str], spans: list[Span], prices: Prices
 
 
 def _role_sort_key(role: str) -> tuple[int, int, str]:
-    """The key that sorts roles: master, base, elastic, and then the ranks of a job by their number."""
+    """A sort key that puts roles into the order master, base, elastic, and then the ranks of a job by their number."""
     if role in ROLES:
         return (ROLES.index(role), 0, "")
     rank_number = role.rpartition(" ")[2]

@@ -15,15 +15,15 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """The entries that are to be added now for these nodes. A machine gets no entry until its instance type has been
-    read.
+    """The entries about costs that the controller now has to add to the audit trail. A machine gets no entry until its
+    instance type has been read.
     """
     return tuple(entry for node in views if (entry := _new_entry(node, rules, now)) is not None)
 
 
 def last_entry(node: View) -> Metered | None:
-    """The node's last entry for the bill. Returns None if there is none. The field `since` of the result is the time
-    when the entry was written.
+    """The last entry of the audit trail about the node's costs. Returns None if the audit trail has no entry about the
+    node's costs. The field `since` of the result is the time when the entry was written.
     """
     bill_ack = node.facts.acks.billed
     if bill_ack is None:
@@ -42,8 +42,8 @@ def last_entry(node: View) -> Metered | None:
 
 
 def costs_cluster(node: View, rules: Rules) -> bool:
-    """Whether the node runs at the cluster's cost. A machine that does not belong to the cluster costs the cluster only
-    while the machine carries the elastic tag.
+    """Whether the node runs now and the cluster's bill includes the node's costs. A machine that does not belong to the
+    cluster costs the cluster only while the machine carries the elastic tag.
     """
     running = node.state in _BILLED and not node.terminated and node.unseen < MAX_UNSEEN_CALLS
     return running and (_belongs_to_cluster(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))

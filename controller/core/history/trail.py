@@ -1,5 +1,5 @@
-"""The audit trail of a cluster: its changes and the actions on AWS, with one model for each kind of entry. The kind's
-name appears in the DynamoDB table and in `dyntrain events`.
+"""The audit trail of a cluster: the cluster's changes and the controller's actions on AWS, with one model for each kind
+of entry. The name of an entry's kind appears in the DynamoDB table and in the output of `dyntrain events`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Entry(Fact):
     detail: str = ""  # a text for people
 
     def fields(self) -> dict[str, str]:
-        """The fields as text, in the order in which people read them, without empty fields."""
+        """The fields that are not empty, as text, in the order in which users see the fields."""
         return {name: text for name, value in self if (text := _as_text(value))}
 
 
@@ -36,11 +36,11 @@ class StatusChanged(Entry):
 
 
 class AlarmRaised(Entry):
-    """An alarm that was raised. `kind` is the name of the alarm's metric."""
+    """An alarm that the controller raised. `kind` is the name of the alarm's metric."""
 
 
 class Nominated(Entry):
-    """A nomination of the coordinator's node. `coordinator` is "" when no node is nominated."""
+    """The nomination of a node to run the coordinator. `coordinator` is "" when no node is nominated."""
 
     kind: Literal["nomination"] = "nomination"
     coordinator: str  # id of the nominated instance
@@ -72,7 +72,7 @@ class CapacitySet(Entry):
 
 
 class ActionDone(Entry):
-    """An action that took effect. `kind` is the action's name."""
+    """An action on AWS that took effect. `kind` is the action's name."""
 
     value: str = ""  # what the action set, as text
     why: str = ""  # why the action was needed
@@ -96,7 +96,7 @@ class Metered(Entry):
 
     @property
     def line(self) -> str:  # what the entry says, without its time
-        """The text by which `metering` sees that an entry says the same as the last entry."""
+        """A text that `metering` compares to find out whether a new entry would repeat the node's last entry."""
         return f"{self.state} {self.role} {self.type} {self.market}"
 
 

@@ -1,1 +1,1 @@
-"""Parse incoming messages: events become facts, and alarms become texts for people."""
+"""Parse incoming messages: events become facts, and alarms become texts for the operators."""

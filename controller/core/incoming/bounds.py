@@ -1,9 +1,10 @@
-"""Refuse reports of nodes, even signed reports, that claim a time or a number of attempts that the machine cannot have
-reached. Pure.
+"""Refuse a node's report, even a signed report, if the machine cannot have reached the reported time or number of
+attempts. Pure.
 
-Only the latest report of a node counts, so all later reports would be ignored after a report with a time in the future.
-The number of attempts grows by one with each start of the node's program, which takes longer than a second. If a node
-loses its record of attempts, it uses the present time in seconds as the next number.
+A report with a time in the future would hide the node's later reports, because only the report with the latest time is
+used. The number of attempts grows by one with each start of the node's program. Each start of the program takes longer
+than a second, which limits the number of attempts. A node that loses its record of attempts uses the present time in
+seconds as the number of the next attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
 
 
 def impossible_claim(report: NodeReport, sent: float) -> str:
-    """Why a report that was sent at the time `sent` cannot be true. Returns "" if the report can be true."""
+    """Why a node's report that was sent at the time `sent` cannot be true. Returns "" if the report can be true."""
     latest_possible_time = sent + CLOCK_SECONDS
     if not report.at <= latest_possible_time:
         return "at: the report is from the future; look at the node's clock"
@@ -29,8 +30,8 @@ def impossible_claim(report: NodeReport, sent: float) -> str:
 
 
 def unlikely_claim(known_facts: NodeFacts, report: Preparation) -> str:
-    """Why the report cannot come from the machine with these facts. Returns "" if the report can come from this
-    machine.
+    """Why the report cannot come from the machine that `known_facts` describe. Returns "" if the report can come from
+    this machine.
     """
     state_read = known_facts.state_read
     started_at = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)

@@ -1,8 +1,8 @@
 """The EventBridge patterns that select the events for each handler of `app.py`.
 
-`matches` implements the part of EventBridge's pattern language that these patterns use. So recorded events can be
-replayed without Chalice and without the emulated AWS (`embedded cloud`), which uses moto's implementation of patterns.
-https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
+The function `matches` implements the part of EventBridge's pattern language that the patterns of this module use. By
+means of `matches`, recorded events can be replayed without Chalice and without an emulation of AWS. The pattern
+language is described at https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str
 
 
 def matches(pattern: Pattern, event: Any) -> bool:
-    """Whether the event matches the pattern. Raises NotImplementedError for operators except `suffix` and `prefix`."""
+    """Whether the event matches the pattern. Raises NotImplementedError if the pattern contains another operator than
+    `suffix` and `prefix`.
+    """
     if not isinstance(event, Mapping):
         return False
     return all(
@@ -105,7 +107,9 @@ def matches(pattern: Pattern, event: Any) -> bool:
 
 
 def _any_matches(allowed: list[Any], actual: Any) -> bool:
-    """Whether the value of an event's field is allowed. If the value is a list, one allowed element is enough."""
+    """Whether the value of an event's field is allowed. If the value is a list, one allowed element of the list is
+    enough.
+    """
     values = actual if isinstance(actual, list) else [actual]
     return any(_value_matches(rule, value) for rule in allowed for value in values)
 

@@ -1,5 +1,5 @@
-"""Parse EventBridge events into facts. The table `_PARSERS` has a parser for each source and detail-type. Events
-without a parser are ignored and counted.
+"""Parse EventBridge events into facts. The table `_PARSERS` has a parser for each source and detail-type. Events for
+which the table has no parser are ignored.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _STORED_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 @dataclass(frozen=True)
 class DroppedEvent:
-    """An event that gave no facts: it was `ignored` on purpose, or `quarantined` because it is malformed or not
-    credible.
+    """An event that gave no facts: the event was `ignored` on purpose, or `quarantined` because the event is malformed
+    or not credible.
     """
 
     outcome: Literal["ignored", "quarantined"]
@@ -88,8 +88,9 @@ Observation = NodeFacts | JobFacts | GroupFacts | SeveralNodes | DroppedEvent
 
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
-    """The facts of an event. Never raises for a JSON object: a malformed event becomes a DroppedEvent that names the
-    wrong fields. If `keys` are given, a report must prove that it comes from the node or coordinator that it names.
+    """The facts of an EventBridge event. Raises no error if the event is a JSON object: a malformed event becomes a
+    DroppedEvent that names the wrong fields. If `keys` are given, a report must prove that its sender is the node or
+    coordinator that the report names.
     """
     try:
         envelope = Envelope.model_validate(event)
@@ -113,13 +114,13 @@ def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> O
 
 
 def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """Select the tags on which decisions depend. All other tags are dropped."""
+    """Select the tags on which decisions depend, and drop all other tags."""
     return {key: value for key, value in tags.items() if key in _STORED_TAGS or elastic.has(key)}
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """Select the tags that are stored after a read: the tags of `kept_tags`, and the status tag, by which the
-    controller sees whether it has to write the status again.
+    """Select the tags that are stored after a read: the tags that `kept_tags` selects, and the status tag. The value of
+    the status tag shows whether the controller has to write the status again.
     """
     stored_tags = kept_tags(tags, elastic)
     return {**stored_tags, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else stored_tags
@@ -127,7 +128,7 @@ def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
 
 def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
     """The cluster that is named by the ownership tag, else by an elastic tag, else by an elastic tag that was just
-    removed. Returns None if no such tag names a cluster.
+    removed. Returns None if neither an ownership tag nor an elastic tag names a cluster.
     """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
@@ -193,7 +194,9 @@ def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observati
 
 
 def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The event gives no facts: it only causes the controller to read all capacity reservations."""
+    """An event about a capacity reservation gives no facts: the event only causes the controller to read all capacity
+    reservations.
+    """
     change = CapacityChange.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
@@ -244,8 +247,8 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a failed launch. The event is ignored if the launch failed because the controller abandoned it,
-    which says nothing about AWS's capacity.
+    """The facts of a failed launch. The event is ignored if the launch failed because the controller abandoned the
+    launch. An abandoned launch does not show that AWS lacks capacity.
     """
     launch = ScalingResult.model_validate(envelope.detail)
     message = (launch.message or "").strip()
@@ -328,8 +331,9 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """The facts of a job's report. Only the report of the job that started last counts, so a report with a start in the
-    future is refused: it would hide all later reports.
+    """The facts of a coordinator's report on its job. A report whose job starts in the future is refused. A report
+    whose job starts in the future would hide all later reports, because the controller uses only reports of the job
+    that started last.
     """
     report = JobReport.model_validate(envelope.detail)
     latest_possible_time = envelope.time + CLOCK_SECONDS

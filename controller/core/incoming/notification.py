@@ -1,4 +1,4 @@
-"""Make the text that people receive about an alarm from a message of SNS. Pure."""
+"""Turn a message of SNS about an alarm into the text that the operators receive. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_TEXT_CHARACTERS = 3000  # characters of a message, before escaping; Slack cu
 
 @dataclass(frozen=True)
 class Notification:
-    """A message for people. `id` stays the same if the message is delivered again. `metric` is the alarm's metric
+    """A message to the operators. `id` stays the same if the message is delivered again. `metric` is the alarm's metric
     (`decisions.alarms`), or "" if the message is no CloudWatch alarm.
     """
 
@@ -30,7 +30,8 @@ class Notification:
 
 
 def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
-    """Parse one record of the event by which SNS invokes Lambda. Raises Quarantined for a record of another kind.
+    """Parse one record of the event with which SNS invokes a Lambda function. Raises Quarantined if the record is no
+    message of SNS.
 
     https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
     """

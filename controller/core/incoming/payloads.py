@@ -1,5 +1,5 @@
-"""Models of the payloads of events. The models ignore unknown fields, allow that optional fields are missing or null,
-and accept numbers as text.
+"""Models of the payloads of EventBridge events. The models ignore unknown fields, allow that optional fields are
+missing or null, and accept numbers as text.
 
 The docstring of each model contains the address of AWS's page about the payload. The module `events` turns the models
 into facts.
@@ -17,8 +17,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _parse_time(value: Any) -> Any:
-    """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch. A time without a time zone is taken as
-    UTC.
+    """Parse a time in the format ISO 8601 or RFC 1123 into seconds since the epoch. Only AWS Health uses RFC 1123. A
+    time without a time zone is taken as UTC.
     """
     if not isinstance(value, str):
         return value
@@ -95,8 +95,8 @@ class StateChange(Payload):
 class Interruption(Payload):
     """An event about a Spot interruption or a rebalance recommendation.
 
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
-    rebalance-recommendations.html there
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
     """
 
     instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
@@ -117,7 +117,8 @@ class CapacityChange(Payload):
     """A change of a capacity reservation or Capacity Block. The event about reclaimed interruptible capacity names the
     source reservation in place of the interruptible reservation (monitor-interruptible-cr.html).
 
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html
     """
 
     reservation: str = Field(
@@ -131,7 +132,8 @@ class CapacityChange(Payload):
 
 
 class LifecycleAction(Payload):
-    """A lifecycle action that waits for completion. Test notifications of Auto Scaling lack most of these fields.
+    """An event about a lifecycle action that waits for completion. A test notification of Auto Scaling has the same
+    type, but lacks most fields of a lifecycle action.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
@@ -160,8 +162,8 @@ class ScalingResult(Payload):
 
 
 class InstanceRefresh(Payload):
-    """An instance refresh of an Auto Scaling group. The controller sees the effects of the refresh in the group's
-    members.
+    """An event about an instance refresh of an Auto Scaling group. The event itself is ignored, because the controller
+    reads the effects of the refresh from the group's members.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html
     """

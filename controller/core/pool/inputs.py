@@ -28,8 +28,8 @@ def family(instance_type: str) -> str:
 
 
 def units(instance_type: str) -> float | None:
-    """The number of AWS's normalised units for the size of an instance type. Returns None for a size without units, so
-    that reservations match only the exact type.
+    """The number of AWS's normalised units for the size of an instance type. Returns None for a size without normalised
+    units, for which reservations match only the exact instance type.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/apply_ri.html
     """
@@ -52,8 +52,8 @@ class InventoryItem(BaseModel):
 
 
 class Reserved(InventoryItem):
-    """A purchase of Reserved Instances. If `zone` is None, the purchase is for the region. `end` is in seconds since
-    the epoch.
+    """A purchase of Reserved Instances. If `zone` is None, the purchase is for the whole region. `end` is in seconds
+    since the epoch.
     """
 
     id: str  # of the purchase
@@ -68,7 +68,7 @@ class Reserved(InventoryItem):
 
 class Capacity(InventoryItem):
     """An on-demand capacity reservation or a Capacity Block. If `targeted` is true, only instances that name the
-    reservation run in it. If `end` is None, the reservation lasts until somebody cancels it.
+    reservation can use the reservation. If `end` is None, the reservation lasts until somebody cancels it.
     """
 
     id: str  # of the reservation
@@ -110,21 +110,21 @@ class Usage(InventoryItem):
     @property
     def running(self) -> bool:
         """Whether the instances use up a reservation. Instances that are stopped, are being terminated or were bought
-        as Spot do not.
+        as Spot do not use up a reservation.
         """
         return self.state in ("pending", "running") and self.lifecycle == "on-demand" and self.tenancy != "host"
 
 
 class Proposal(InventoryItem):
-    """The size that one reading proposed for a cluster's pool, and the time of this reading."""
+    """The size that was proposed for a cluster's pool after one reading of the inputs, and the time of this reading."""
 
     at: float  # time of the reading
     proposal: int  # number of instances
 
 
 class Claim(InventoryItem):
-    """The number and kind of reserved instances that a cluster has claimed, whether it has launched them or not. After
-    the time `expires`, other clusters may use these reservations.
+    """A cluster's claim on a number of reserved instances of one kind, whether or not the cluster has launched these
+    instances. After the time `expires`, other clusters may use the claimed reservations.
     """
 
     count: int = Field(ge=0)  # number of instances
@@ -141,12 +141,12 @@ class Claim(InventoryItem):
 
 
 class Pool(InventoryItem):
-    """The state of a cluster's pool. `current` is the requested number of instances. The limits of the Auto Scaling
-    group or the list of instances are `least` and `most`.
+    """The state of a cluster's pool. `current` is the number of instances that is requested for the pool now. `least`
+    and `most` are the smallest and the largest size that the Auto Scaling group or the list of instances allows.
 
-    `frozen` says why the size must not change now. If `growable` is False, the pool may only shrink. `opens` is the
-    time of the cluster's next leave window, before which the pool does not shrink. `closed` says why the cluster cannot
-    use any instance.
+    If the pool's size must not change now, `frozen` says why. If `growable` is False, the pool must not grow now.
+    `opens` is the time of the cluster's next leave window, before which the pool does not shrink. If the cluster cannot
+    use any instance now, `closed` says why.
     """
 
     cluster: str
@@ -174,7 +174,9 @@ class Pool(InventoryItem):
 
 
 class Inputs(InventoryItem):
-    """One reading of all inputs. If the reading is incomplete, `problem` says why, and no pool is changed."""
+    """One reading of all inputs of the pools' arithmetic. If the reading is incomplete, `problem` says why, and no pool
+    is changed.
+    """
 
     at: float  # time of the reading
     end_margin_seconds: float = Field(3600.0, ge=0)  # an earlier end counts as gone

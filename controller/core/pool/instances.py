@@ -13,8 +13,9 @@ from dyntrain.controller.core.pool.inputs import Claim
 
 @dataclass(frozen=True)
 class ListedInstance:
-    """An instance that the policy lists. `allowed` says that it carries the pool's tag for this cluster and has the
-    properties of the pool's instances. `left_job` says that the job does not use the instance and will not get it.
+    """An instance that the policy lists. `allowed` says that the instance carries the pool's tag for this cluster and
+    has the properties of the pool's instances. `left_job` says that the job does not use the instance and will not use
+    the instance later.
     """
 
     instance: str
@@ -26,8 +27,8 @@ class ListedInstance:
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """The steps for a pool of listed instances. The controller stores `held` and `releasing` before the steps, and
-    repeats each step until it sees its effect.
+    """The steps that bring a pool of listed instances to its target size. The controller stores `held` and `releasing`
+    before the steps, and repeats each step until the effect of the step is visible.
     """
 
     held: tuple[str, ...]  # ids of instances that the pool started
@@ -39,13 +40,13 @@ class InstancePlan:
 
 
 def kept_count(claim: Claim | None) -> int:
-    """The number of instances that the pool holds and is not releasing."""
+    """The number of instances that the pool holds, without the instances that the pool is releasing."""
     return len([instance for instance in claim.held if instance not in claim.releasing]) if claim is not None else 0
 
 
 def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
-    """The largest size that the pool can have: the instances that it holds, also those that still run while they are
-    being released, and the stopped instances that it may start.
+    """The largest size that the pool can have. The size includes the instances that the pool holds, even instances that
+    are being released but still run. The size also includes the stopped instances that the pool may start.
     """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
@@ -59,8 +60,8 @@ def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
 
 def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
     """Plan the steps for the pool's instances. The pool changes no instance that somebody else started. The pool stops
-    an instance that it holds only after the job has released the instance. If the policy no longer lists or allows a
-    held instance, the pool releases the instance.
+    an instance only after the job has released the instance. If the policy no longer lists or allows a held instance,
+    the pool releases the instance.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
@@ -109,7 +110,9 @@ def _reclaimable(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
 
 
 def _is_released(candidate: ListedInstance, releasing: bool) -> bool:
-    """Whether the pool no longer holds the instance, because it was stopped after its release or terminated."""
+    """Whether the pool no longer holds the instance, because the instance was terminated, or was stopped after its
+    release.
+    """
     return candidate.state in ("shutting-down", "terminated") or (
         releasing and candidate.state == "stopped" and not candidate.tagged
     )

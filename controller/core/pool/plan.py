@@ -1,10 +1,15 @@
 """Decide how many reserved instances each cluster's pool should have. One decision covers all pools and uses one
-reading.
+reading of the inputs. The size of a pool is decided in three steps.
 
-1. Entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max) instances. `spare` is
-   the number of idle reserved instances that pools of higher priority leave.
-2. Growth: whatever its entitlement, a pool grows only by reserved instances that no other pool holds or has claimed.
-3. Hysteresis: a pool gets a new size only after `readings` consecutive readings have asked for exactly this size.
+The first step is the entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max)
+instances. In the formula for the entitlement, `spare` is the number of idle reserved instances that pools of higher
+priority leave.
+
+The second step limits the growth: whatever its entitlement, a pool grows only by reserved instances that no other pool
+holds or has claimed.
+
+The third step is a hysteresis: a pool gets a new size only after `readings` consecutive readings have asked for exactly
+this size.
 """
 
 from __future__ import annotations
@@ -55,8 +60,8 @@ _SENTENCES = {
 @dataclass(frozen=True)
 class PoolDecision:
     """The decision on one pool. `spare` is the number of idle reserved instances that the pool may use, and `entitled`
-    is the size that follows from it within the pool's limits. `proposal` also leaves other pools the instances that
-    they still hold.
+    is the size that follows from `spare` and the pool's limits. `proposal` is the size for which this reading asks:
+    unlike `entitled`, `proposal` includes no instances that other pools still hold.
     """
 
     pool: Pool
@@ -81,8 +86,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decisions on all pools. `entries` are the lines of the arithmetic. The new `claims` are stored before any
-    action, and only if nobody has changed the claims since they were read.
+    """The decisions on all pools. `entries` are lines that show users the arithmetic. The new `claims` are stored
+    before any action, and only if nobody has changed the stored claims since the reading.
     """
 
     decisions: tuple[PoolDecision, ...]  # one for each pool
@@ -178,8 +183,9 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
 
 
 def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
-    """The idle stock minus the instances that a cluster has claimed, but not launched, if the cluster's pool is missing
-    in the inputs because its policy cannot be read now.
+    """The idle stock minus the unused claims of clusters whose pools are missing in the inputs. A pool is missing in
+    the inputs if the cluster's policy cannot be read now. The unused part of a claim is the claimed instances that the
+    cluster has not launched.
     """
     own_clusters = {pool.cluster for pool in inputs.pools}
     for cluster, claim in sorted(live_claims.items()):
@@ -207,7 +213,7 @@ def _base_size(pool: Pool) -> int:
 
 
 def _within_limits(pool: Pool, count: int) -> int:
-    """The size nearest to `count` that the policy and the group or the list of instances allow."""
+    """The size nearest to `count` within the limits of the policy and of the group or the list of instances."""
     if pool.closed:
         return pool.least
     policy_size = max(pool.min, min(count, pool.max))
@@ -226,7 +232,9 @@ def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], d
 
 
 def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
-    """The size to which the pool may grow if all other pools keep the instances that they hold or have claimed."""
+    """The size to which the pool may grow if every other pool keeps the instances that the other pool holds or has
+    claimed.
+    """
     for other_pool in order:
         if other_pool.cluster != pool.cluster:
             idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
@@ -264,8 +272,8 @@ def _decide_pool(
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
     """The readings with the present reading added. If the last reading is less than `reading_seconds` old, the new
-    proposal replaces the last one at the same time. So many events in a short time neither count as several readings
-    nor delay the next reading.
+    proposal replaces the last proposal, but the last reading keeps its time. In this way, several events in a short
+    time make only one reading, and do not delay the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

@@ -1,10 +1,11 @@
-"""The stock of idle reserved capacity: the reserved instances minus the instances that use them. Pools take instances
-from this stock.
+"""The stock of idle reserved capacity: the reserved instances minus the instances that use the reservations. Pools take
+instances from the stock of idle reserved capacity.
 
 An instance uses the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else a
-regional Reserved Instance. AWS bills each slot of a capacity reservation like an instance, even if it is unused, and a
-regional Reserved Instance can discount this slot. So each slot counts as an instance that uses a regional Reserved
-Instance. An idle slot with such a discount is one spare instance, not two.
+regional Reserved Instance. AWS bills each slot of a capacity reservation like an instance, even if the slot is unused.
+A regional Reserved Instance can discount the price of a slot. Each slot of a capacity reservation is therefore treated
+as an instance that uses a regional Reserved Instance. An idle slot that a regional Reserved Instance discounts is one
+spare instance, not two.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the arithmetic that shows people how pools get their size. `amount` is a signed number of instances
-    of the type that the text names, or of normalised units.
+    """One line of the arithmetic, which shows users how the pools get their sizes. `amount` is a signed number of
+    instances of the type that the text names, or of normalised units.
     """
 
     text: str  # for people
@@ -104,8 +105,9 @@ def flexible_units(kind: Kind) -> float | None:
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
-    """The idle capacity for the pools, and the lines of its arithmetic. Running instances use zonal reservations first,
-    then regional reservations of the exact type, then regional reservations in normalised units.
+    """The idle capacity that pools can use, and the lines that show users how this capacity was computed. Running
+    instances use zonal reservations first, then regional reservations of the exact type, then regional reservations in
+    normalised units.
     """
     lines_of_arithmetic: list[Entry] = []
     earliest_valid_end = inputs.at + inputs.end_margin_seconds
@@ -127,8 +129,8 @@ def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
 def _free_slots(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
 ) -> dict[str, int]:
-    """The number of free slots of each capacity reservation. A slot with an instance of one of the pools also counts as
-    free.
+    """The number of free slots of each capacity reservation. A slot that an instance of one of the pools occupies is
+    treated as free.
     """
     slot_counts = {}
     for reservation_id, reservation in sorted(reservations.items()):
@@ -212,8 +214,9 @@ def _subtract_demand(
 def _demand_lines(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str]
 ) -> Iterator[tuple[Kind, str | None, int, str]]:
-    """The kind, zone, count and text of each group of instances or slots that uses reservations. If the zone is None,
-    they use no zonal reservation. The smallest sizes come first, because AWS applies reservations in this order.
+    """The kind, zone, count and text of each group of instances or slots that uses reservations. A group whose zone is
+    None uses no zonal reservation. The groups of the smallest instance sizes come first, because AWS applies
+    reservations in this order.
     """
     other_usage = [
         use

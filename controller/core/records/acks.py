@@ -1,8 +1,9 @@
-"""The acknowledgements of a node: the controller's record of its own actions on the node and of its announcements.
+"""The acknowledgements of a node: the controller's record of its own actions on the node and of its announcements about
+the node.
 
-Each kind of acknowledgement is a field of `Acks` and is merged separately, so that neither order nor repetition
-matters. The function `actions.acknowledgement` makes the records of actions. The loop `converge` records announcements,
-and the loop `resync` records failed and doubtful reads.
+Each kind of acknowledgement is a field of `Acks` and is merged separately, so that neither the order nor the repetition
+of updates matters. The function `actions.acknowledgement` makes the records of actions. The loop `converge` records
+announcements, and the loop `resync` records failed and doubtful reads.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class MissedReads(Fact):
 
 
 class Doubt(Fact):
-    """Whether a read that began at the time `at` is doubtful, because it would remove this node together with most
-    members of the cluster.
+    """Whether a read that began at the time `at` is doubtful, because the read would remove this node together with
+    most members of the cluster.
     """
 
     at: float  # when the read began

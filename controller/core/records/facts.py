@@ -1,8 +1,8 @@
 """The facts about a node: one record, whose fields are merged separately.
 
 Merging is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
-Values from events and from reads are separate fields (`*_event`, `*_read`). `views/arbitration.py` decides whether the
-event or the read counts. Times are seconds since the epoch.
+Values from events and values from describe calls (reads) are stored in separate fields (`*_event`, `*_read`). If an
+event and a read differ, `views/arbitration.py` decides which value is used. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class StateRead(Fact):
 
 
 class Machine(Fact):
-    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the purchase option that
-    EC2 shows, which does not include discounts by Reserved Instances or Savings Plans.
+    """How EC2 bills the instance, as shown by a describe call that began at `started`. `market` is the purchase option
+    that EC2 shows, which does not include discounts by Reserved Instances or Savings Plans.
     """
 
     started: float  # when the describe call began
@@ -150,8 +150,8 @@ class GroupRead(Fact):
 
 
 class Hook(Fact):
-    """A lifecycle action that waits for completion. If a read found the action, `token` is None, and the action is
-    completed by its instance id.
+    """A lifecycle action that waits for completion. If a describe call (and not an event) showed the action, `token` is
+    None, and the action is completed by the instance id.
     """
 
     at: float
@@ -169,8 +169,9 @@ class Hook(Fact):
 class Preparation(Fact):
     """The node's latest report about its preparation.
 
-    Within an hour, the report of the highest attempt counts, whatever the node's clock did. A report of a later hour
-    always counts more than earlier reports, so that a wrong attempt number does not stay for ever.
+    Of the reports of one hour, the report with the highest attempt number is the latest, whatever the node's clock
+    shows. A report of a later hour always replaces a report of an earlier hour, so that a wrong attempt number does not
+    stay for ever.
     """
 
     attempt: int  # number of the node's attempt to prepare
@@ -200,8 +201,8 @@ class SignOfLife(Fact):
 
 
 class Notice(Fact):
-    """A notice that AWS will take the machine at the time `deadline`. Of several notices with the same `ref` only the
-    latest counts. `closed` cancels the notices with the same `ref`.
+    """A notice that AWS will take the machine at the time `deadline`. Of several notices with the same non-empty `ref`,
+    only the latest is used. A notice with `closed` cancels the earlier notices with the same `ref`.
     """
 
     kind: str  # such as spot or health
@@ -245,7 +246,9 @@ class NodeFacts(Fact):
     acks: Acks = Field(default_factory=lambda: NO_ACKS)  # pydantic would copy a plain default for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
-        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different instances."""
+        """The merged facts of `self` and `other`. Raises ValueError if `self` and `other` are facts of different
+        instances.
+        """
         if self.instance != other.instance:
             raise ValueError(f"facts of different instances cannot be merged: {self.instance} and {other.instance}")
         return NodeFacts.model_construct(
@@ -271,8 +274,8 @@ class NodeFacts(Fact):
         )
 
     def supersedes(self, update: NodeFacts) -> bool:
-        """Whether `update` contains a value that is older than the value in these facts, and not only a repetition of
-        it.
+        """Whether `update` contains a value that is older than the corresponding value in these facts, and differs from
+        this value. The caller must have merged `update` into these facts before the call.
         """
         value_pairs = ((getattr(self, register), getattr(update, register)) for register in _REGISTERS)
         return any(new_value is not None and new_value != old_value for old_value, new_value in value_pairs)

@@ -13,9 +13,9 @@ from dyntrain.controller.core.records.registers import Fact, latest
 
 @dataclass(frozen=True)
 class GroupSize:
-    """The limits and the size of an Auto Scaling group, as just read. `running` is the number of members that are not
-    being terminated. `base` says that the group's tags mark its instances as base nodes. `launches` is False while
-    somebody has suspended the group's launches.
+    """The limits and the size of an Auto Scaling group, as just read from AWS. `running` is the number of members that
+    are not being terminated. `base` says that the group's tags mark its instances as base nodes. `launches` is False
+    while somebody has suspended the group's launches.
     """
 
     minimum: int  # smallest capacity of the group
@@ -38,11 +38,11 @@ class LaunchFailure(Fact):
 
 
 class Capacity(Fact):
-    """The controller's response to failed launches. The response is stored before the capacity is set, and again with
-    `done` afterwards, so that it is repeated after a crash between the two.
+    """The controller's response to failed launches. The response is stored before the capacity is set, and stored again
+    with `done` afterwards. If the controller crashes before it has stored `done`, the response is repeated.
 
-    `wanted` is the capacity to restore, `desired` is the capacity that was set, `times` is the number of consecutive
-    failures, and `failure` is the time of the latest failure to which the controller has responded.
+    `wanted` is the capacity to restore after the cool-down, and `desired` is the lower capacity that was set. `failure`
+    is the time of the latest failed launch to which the controller has responded.
     """
 
     at: float  # time of the response
@@ -59,8 +59,8 @@ class Capacity(Fact):
 
 class Hold(Fact):
     """Whether the group's launches are stopped (`held`), because `times` consecutive nodes failed in the same way with
-    the prepare-data whose digest is `script`. `reason` is the reason of the last failure. The record is stored before
-    the launches are stopped or allowed, and again with `done` afterwards.
+    the script prepare-data whose digest is `script`. `reason` is the reason of the last failure. The record is stored
+    before the launches are stopped or allowed, and stored again with `done` afterwards.
     """
 
     at: float
@@ -87,7 +87,9 @@ class GroupFacts(Fact):
     hold: Hold | None = None  # whether the launches are stopped
 
     def join(self, other: GroupFacts) -> GroupFacts:
-        """The merged facts of `self` and `other`. Raises ValueError if these are facts of different groups."""
+        """The merged facts of `self` and `other`. Raises ValueError if `self` and `other` are facts of different
+        groups.
+        """
         if self.group != other.group:
             raise ValueError(f"facts of different groups cannot be merged: {self.group} and {other.group}")
         return GroupFacts(

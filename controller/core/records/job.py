@@ -1,4 +1,4 @@
-"""The coordinator's last report on its job, and whether this report still counts."""
+"""The coordinator's last report on its job, and whether this report is still valid."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class JobFacts(Fact):
-    """The latest report and the time of its arrival. The report with the highest (started_at, sequence) counts, so a
-    late report of an old job never replaces a report of a newer job.
+    """The coordinator's latest report and the time of its arrival. The report with the highest (started_at, sequence)
+    is the latest, so a late report of an old job never replaces a report of a newer job.
     """
 
     report: JobReport
@@ -30,8 +30,8 @@ class JobFacts(Fact):
 
 @dataclass(frozen=True)
 class Job:
-    """The job on which decisions depend. `alive` is true while the coordinator reports, and `over` after the
-    coordinator reported the job's end.
+    """The state of a cluster's job, on which decisions depend. `alive` is true while the coordinator sends reports, and
+    `over` is true after the coordinator reported the job's end.
     """
 
     report: JobReport | None
@@ -40,7 +40,7 @@ class Job:
     lease_ends: float | None  # when the job counts as silent
 
     def member(self, instance: str) -> bool:  # whether it is a member of the job
-        """Whether a living coordinator reports the instance as a member that trains or is being formed."""
+        """Whether a living coordinator reports the instance as a member of the job."""
         return (
             self.alive
             and self.report is not None
@@ -48,7 +48,9 @@ class Job:
         )
 
     def active(self, instance: str) -> bool:  # whether its worker trains
-        """Whether the instance has taken part in a step and belongs to the present or the next generation."""
+        """Whether a living coordinator reports that the instance has taken part in a training step and is not leaving
+        the job.
+        """
         return (
             self.alive
             and self.report is not None
@@ -65,8 +67,8 @@ class Job:
 
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
-    """The job at the time `now`. If the coordinator has been silent for longer than its lease, the job is not `alive`.
-    `finished` says that the target marks the job as over, and counts only without a report.
+    """The state of the job at the time `now`. If the coordinator has been silent for longer than its lease, the job is
+    not `alive`. `finished` says that the target marks the job as over. `finished` is used only if there is no report.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
@@ -92,8 +94,8 @@ def gauges_of(report: JobReport) -> dict[str, float]:
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
     """Whether the node's tags allow the node to run the coordinator of `cluster` while no node is nominated. Before the
-    first nomination, only the node that is tagged as master is allowed. After the last nominated node was lost, every
-    base node is allowed.
+    first nomination, only the node that is tagged as master is allowed to run the coordinator. After the last nominated
+    node was lost, every base node is allowed to run the coordinator.
     """
     tag_facts = facts.tags_event or facts.tags_read
     tags = tag_facts.tags if tag_facts is not None else {}
@@ -104,8 +106,8 @@ def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> 
 
 
 def affects_decisions(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
-    """Whether the new report can change a decision. A report that only shows progress cannot. A report after more than
-    `silence_seconds` always can.
+    """Whether the new report can change a decision. A report that only shows progress cannot change a decision. A
+    report that arrives more than `silence_seconds` after the old report can always change a decision.
     """
     if old is None or new.heard_at - old.heard_at > silence_seconds:
         return True

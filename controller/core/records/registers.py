@@ -1,5 +1,5 @@
-"""Values that can be joined, that is, merged. A register is a value with an order: the join of two registers is the
-greater one. Maps of registers are joined key by key.
+"""Values that can be joined, that is, merged. A register is a value that can be compared: the join of two registers is
+the greater register. Maps of registers are joined key by key.
 
 Joining is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
 """
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Fact(BaseModel):
-    """Base of all facts. Facts are immutable, and unknown fields are ignored. A field that must not be ignored needs a
-    new format number (`dyntrain.controller.adapters.formats`).
+    """Base of all facts. Facts are immutable, and unknown fields are ignored. A new field that older versions must not
+    ignore needs a new format number of the stored facts (`dyntrain.controller.adapters.formats`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Ordered)
 
 
 def latest(first: R | None, second: R | None) -> R | None:
-    """The join of two registers: the greater one, or the one that is not None."""
+    """The join of two registers, that is, the greater register. If one argument is None, returns the other argument."""
     if first is None or second is None:
         return first if second is None else second
     return first if first is second or first.sort_key >= second.sort_key else second

@@ -1,8 +1,9 @@
-"""Decide which value counts if an event and a read (describe call) show different states of a node. Pure.
+"""Decide which value is used if an event and a read (describe call) show different states of a node. Pure.
 
-EC2 is eventually consistent, so a read may show an older state than an event. The event counts if the read began within
-the settling margin after it. But events may also arrive late. If an event arrives after the controller announced a
-status that followed from a later read, then the read counts. If this choice is wrong, the next read corrects the view.
+EC2 is eventually consistent, so a read may show an older state than an event. The event is used unless the read began
+later than the settling margin after the event. An exception is an event that arrives late: if the controller has
+already announced a status that followed from a read later than the event, the read is used. If the wrong value was
+used, the next read corrects the node's view.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Register = Literal["tags", "state", "group"]  # values that an event and a read 
 
 
 def reads_that_count(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
-    """The names of the values (tags, state, group) for which the read counts and not the event. `elastic_key` is the
-    key of the cluster's elastic tag.
+    """The names of the values (tags, state, group) for which the read is used instead of the event. `elastic_key` is
+    the key of the cluster's elastic tag.
     """
     return frozenset(_counting_reads(facts, settling, elastic_key))
 
@@ -61,8 +62,8 @@ def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iter
 
 
 def _read_counts(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
-    """Whether the read counts and not the event. `times` are the times of the event and of the read. `node_stays`
-    contains two answers, by the event and by the read, to the question whether the node stays.
+    """Whether the read is used instead of the event. `times` are the times of the event and of the read. `node_stays`
+    says whether the node stays, first according to the event, then according to the read.
     """
     (event_at, read_started), (stays_by_event, stays_by_read) = times, node_stays
     if read_started > event_at + settling:

@@ -1,4 +1,4 @@
-"""The reasons for the statuses of nodes, each with a sentence for people."""
+"""The reasons for the statuses of nodes, each with a sentence that explains the reason to users."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence for people. If the job is over, the sentence does not advise people to launch another instance,
-        because this instance would be terminated at once.
+        """The sentence that explains the reason to users. If the job is over, the sentence does not advise users to
+        launch another instance, because the new instance would be terminated at once.
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
     def would_change(self, base: bool, over: bool = False) -> str:
-        """A text about what would change the node's status. For a `base` node the text does not mention the elastic
-        tag. If the job is `over`, the text does not advise people to launch another instance.
+        """A text that tells users what would change the node's status. For a `base` node the text does not mention the
+        elastic tag. If the job is `over`, the text does not advise users to launch another instance.
         """
         if over and self in _FINAL_REASONS:
             return "nothing: the node leaves or has left, and no other node joins because the job is over"

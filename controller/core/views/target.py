@@ -26,13 +26,13 @@ _LEAVE_CAUSES = {  # texts for people
 
 class Membership(Fact):
     """The cluster's target as stored in the DynamoDB table. `leaving` maps each dropped instance to the target revision
-    that dropped it. `back` maps each instance that had been dropped, but is listed again, to the revision that lists it
-    again.
+    that dropped the instance. `back` maps each instance that was dropped and is now listed again to the target revision
+    that lists the instance again.
 
-    The fields `coordinator`, `term` and `replacing` have the same meaning as in `Target`. `coordinator` None in a term
-    above 0 means that no base node is left. `rebuilt_at` is the time when the lost table was rebuilt from the published
-    target. `listed` is False if that target did not contain its members. `finished_at` is the time since when the
-    target has been `finished`, if known.
+    The fields `coordinator`, `term` and `replacing` have the same meaning as in `Target`. If `coordinator` is None in a
+    term above 0, no base node is left that could run the coordinator. `rebuilt_at` is the time when the lost table was
+    rebuilt from the published target. `listed` is False if the table was rebuilt from a target that did not contain the
+    list of its members. `finished_at` is the time since when the target has been `finished`, if known.
     """
 
     revision: int = 0  # grows with each change of the target
@@ -63,7 +63,7 @@ class Membership(Fact):
 
 def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
     """The membership of a controller that lost its table, rebuilt from the published target. Nodes of the cluster
-    (`nodes`) that are not in the target count as dropped by the target's revision.
+    (`nodes`) that are not in the target are recorded as dropped by the target's revision.
     """
     members = target.members or ()
     return Membership(
@@ -83,8 +83,8 @@ def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Memb
 
 def membership_above(membership: Membership, published: Target) -> Membership:
     """The membership with which this controller continues after another controller has published the target
-    `published`. A later nomination in `published` is kept, because the coordinator that it names may already run the
-    job, and would be refused if the target named an earlier coordinator.
+    `published`. If `published` contains a later nomination, this nomination is kept. The coordinator of the later
+    nomination may already run the job, and would be refused if the target named an earlier coordinator.
     """
     changes: dict[str, object] = {"revision": published.revision + 1}
     if published.term > membership.term:
@@ -93,11 +93,11 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 
 
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """The membership with a new revision, in which the members are those that the job reports.
+    """The membership with a new revision and with the members that the job reports.
 
-    Without a report, the instances whose tags ask for the cluster become members. So a running coordinator never gets
-    an empty list of members, which it would obey. The revision grows because the members in the published target are
-    unknown.
+    Without a report, the instances whose tags ask to join the cluster become members. The list of members must not be
+    empty by mistake, because a running coordinator would obey an empty list. The revision grows because the members in
+    the published target are unknown.
     """
     members_by_rank = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     member_ids = tuple(member.instance_id for member in members_by_rank) or tuple(wished)
@@ -113,8 +113,8 @@ def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """A planned target. If nothing changed, `membership` is the same object as before. `reasons` says why a node is in
-    the target although it should leave, or is not in the target although it should join.
+    """A planned target. If the target does not change, `membership` is the same object as the old membership. `reasons`
+    says why a node that should leave is still in the target, or why a node that should join is not in the target yet.
     """
 
     membership: Membership  # the new target
@@ -130,10 +130,10 @@ def plan_target(
     pending_waits: Collection[str] = (),
 ) -> TargetPlan:
     """Plan the members of the target: first the base nodes, beginning with the master, then the elastic nodes in order
-    of joining. Their number is between the policy's minimum and maximum if possible.
+    of joining. The number of members is between the policy's minimum and maximum if possible.
 
-    `replacing` maps each replaced base node to its successor. In the `views`, replaced nodes are not base nodes.
-    `pending_waits` are the members that wait for a leave window.
+    `replacing` maps each replaced base node to its successor. The `views` must no longer show replaced nodes as base
+    nodes. `pending_waits` are the members that wait for a leave window.
     """
     nodes_by_id = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
@@ -244,7 +244,7 @@ def _next_membership(
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """A text for people about why each instance joined or left the target. The result covers only the first MAX_CAUSES
+    """A text that tells users why each instance joined or left the target. The result covers only the first MAX_CAUSES
     instances.
     """
     join_causes = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}

@@ -1,5 +1,5 @@
-"""Derive a node's present state from its facts. The module `arbitration` decides which value counts if events and reads
-of the node disagree.
+"""Derive a node's present state from its facts. The module `arbitration` decides which value is used if events and
+describe calls show different states of the node.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Rules:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's Auto Scaling groups: first the groups in its policy, then the groups that its own
-        CloudFormation stack made (`stack_groups`). No tag that people can set adds a group.
+        """The cluster's Auto Scaling groups: first the groups in the cluster's policy, then the groups that the
+        cluster's own CloudFormation stack made (`stack_groups`). Users cannot add a group by setting a tag.
         """
         return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
@@ -60,12 +60,12 @@ class Rules:
 class View:
     """A node's present state. `tags` is None while the tags are unknown. `leave_reason` is None if nothing makes the
     node leave. `unseen` is the number of consecutive describe calls that did not show the node. `changes_at` is the
-    next time at which this state changes without new facts.
+    next time at which the node's state changes without new facts.
 
-    `launched` says that the cluster's launch template launched the node. `proven` says that the cluster owns the node,
-    as shown by the launch template, by a group of the cluster or by the node's part in the job, but not by tags alone,
-    because people can set tags. `requested` says that the node carries or carried the cluster's elastic tag, or took
-    part in its job.
+    `launched` says that the cluster's launch template launched the node. `proven` says that the launch template, a
+    group of the cluster or the node's part in the job shows that the cluster owns the node. Tags alone do not prove
+    that the cluster owns the node, because users can set tags. `requested` says that the node carries or carried the
+    cluster's elastic tag, or took part in the cluster's job.
     """
 
     instance: str  # EC2 instance id
@@ -111,7 +111,7 @@ class View:
     @property
     def closed(self) -> Reason | None:  # why it was stopped or terminated
         """Why the controller stopped or terminated this base node when it closed the cluster. Returns None if the
-        controller did neither, or if somebody has started the node again.
+        closing did not affect this node, or if somebody has started the node again.
         """
         closed_ack = self.facts.acks.closed
         if closed_ack is None or not self.base or (self.started or 0.0) > closed_ack.at:
@@ -130,7 +130,7 @@ class View:
         return self.facts.acks.terminate is not None
 
     def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
-        """The lifecycle actions of this transition that wait for completion, oldest first."""
+        """The node's lifecycle actions of one transition (launch or terminate) that still wait, oldest first."""
         waiting = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
@@ -192,7 +192,9 @@ def _requested(facts: NodeFacts, rules: Rules) -> bool:
 
 
 def _in_group(facts: NodeFacts, rules: Rules) -> bool:
-    """Whether the node is, or was, a member of one of the cluster's groups, by Auto Scaling or by its tag."""
+    """Whether the node is, or was, a member of one of the cluster's groups, as shown by Auto Scaling or by the node's
+    group tag.
+    """
     group_facts = [facts.group_event, facts.group_read]
     group_tags = [
         observation.tags.get(GROUP_TAG)
@@ -244,9 +246,9 @@ def _elastic(
     launched_for_cluster: bool,
     now: float,
 ) -> tuple[bool, float | None]:
-    """Whether the node is elastic, and the time until which this answer may still be wrong. A read soon after the
-    launch may not show all tags yet, so it does not prove that a tag is missing. Until a later read, an instance that
-    was launched for the cluster counts as an instance with the elastic tag.
+    """Whether the node is elastic, and the time until which this answer may still be wrong. A describe call soon after
+    the launch may not show all tags yet, so the call does not prove that a tag is missing. Until a later describe call,
+    an instance that was launched for the cluster is treated as an instance with the elastic tag.
     """
     if tags is None or rules.elastic_tag in tags:
         return (tags is not None), None
@@ -260,8 +262,8 @@ def _elastic(
 
 
 def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
-    """The earliest time by which the running machine must leave, and the next time at which this answer changes without
-    new facts.
+    """The earliest time by which the running machine must leave the cluster, and the next time at which this deadline
+    changes without new facts.
 
     A notice whose deadline passed long ago is no reason to leave, because AWS did not take the machine. Scheduled
     maintenance is a reason to leave only from the policy's lead time before the maintenance on.
@@ -308,8 +310,8 @@ def unseen_times(facts: NodeFacts) -> int:
 
 
 def ask_again_at(facts: NodeFacts, period: float) -> float:
-    """The time of the next describe call for an instance that EC2 did not show. The pause between calls doubles each
-    time, up to an hour.
+    """The time of the next describe call for an instance that EC2 did not show. The pause before the next describe call
+    doubles with each call, up to an hour.
     """
     missed_reads = facts.acks.unseen
     if missed_reads is None or not missed_reads.times:
@@ -321,8 +323,8 @@ def ask_again_at(facts: NodeFacts, period: float) -> float:
 
 
 def launch_abandoned(facts: NodeFacts) -> bool:
-    """Whether the controller abandoned a launch of this instance. The Auto Scaling group then terminates the instance,
-    whatever the instance reports later.
+    """Whether the controller abandoned a launch of this instance. The Auto Scaling group terminates an instance with an
+    abandoned launch, whatever the instance reports later.
     """
     launch_results = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
     return any(launch_result is not None and launch_result.result == "ABANDON" for launch_result in launch_results)
@@ -354,8 +356,8 @@ def _leave_reason(
 
 
 def _current_status_tag(facts: NodeFacts, settling: float) -> str | None:
-    """The value of the node's status tag: as the controller wrote it, or as a read found it that began later than the
-    settling margin after the write.
+    """The value of the node's status tag. The value that the controller wrote last is used until a describe call begins
+    later than the settling margin after the write. After a later describe call, the value that the call shows is used.
     """
     written_tag, tags_read = facts.acks.mirror, facts.tags_read
     if tags_read is not None and (written_tag is None or tags_read.started > written_tag.at + settling):
