@@ -45,7 +45,7 @@ def apply_decision(
     instance_plan: InstancePlan | None,
     elastic: ElasticTag,
 ) -> ActionResults:
-    """Carry out the decision on the cluster's pool. This function never raises errors of AWS or of the DynamoDB table."""
+    """Carry out the decision on the cluster's pool. Errors of AWS and of the DynamoDB table are not raised."""
     ports, cluster = pool_ports.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
     trail_entries = [*performed.trail, *performed.refused]

@@ -33,7 +33,7 @@ MIN_PAUSE_SECONDS = 10.0  # between two runs that events started; scheduled runs
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The result of one run of the function `rebalance`. If a read failed, `complete` is False and no pool was changed."""
+    """The result of one call of `rebalance`. If a read failed, `complete` is False and no pool was changed."""
 
     pools: int  # number of pools
     changed: tuple[str, ...] = ()  # clusters whose pool an action changed
