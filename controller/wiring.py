@@ -132,8 +132,8 @@ def on_pool_schedule() -> dict[str, Any]:
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Distribute idle reserved instances after a reservation or its use has changed. Raises RetryLater when Lambda
-    should run the function again. Raises Quarantined for a malformed event.
+    """Distribute idle reserved instances to clusters after a reservation or the use of a reservation has changed.
+    Raises RetryLater when Lambda should run the function again. Raises Quarantined for a malformed event.
     """
     from dyntrain.controller.core.incoming.events import DroppedEvent, observe
     from dyntrain.controller.pool.rebalance import rebalance

@@ -1,4 +1,4 @@
-"""Ports of the pool of reserved instances, in addition to the ports in `loops.ports`. These ports give access to
+"""Ports of the pool of reserved instances, in addition to the ports in `loops.ports`. The pool's ports give access to
 reservations, to all instances of the account, and to the ledger of the clusters' claims.
 
 A port is an interface through which the controller uses one AWS service.
@@ -63,7 +63,7 @@ class Ledger(Protocol):
         """
 
     def put(self, stored: StoredLedger) -> None:
-        """Overwrite the stored ledger if its version is `stored.version`. Raises Conflict for a different stored
+        """Overwrite a stored ledger of version `stored.version`. Raises Conflict if the stored ledger has another
         version.
         """
 

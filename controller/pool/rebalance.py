@@ -44,8 +44,8 @@ class RebalanceResult:
 def rebalance(
     pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
 ) -> RebalanceResult:
-    """Decide once on all pools, and carry out the decisions. `prompted` is true if an event started the run: within
-    MIN_PAUSE_SECONDS of another run, the run then does nothing. Raises RetryLater when an action failed and is worth a
+    """Decide once on all pools, and carry out the decisions. `prompted` is true if an event started the run. A prompted
+    run does nothing within MIN_PAUSE_SECONDS after another run. Raises RetryLater when an action failed and is worth a
     retry. Calling the function again is safe.
     """
     policies = pool_policies(registry)

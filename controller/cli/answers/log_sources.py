@@ -133,7 +133,7 @@ class FromFiles:
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
     def _new_lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """The complete lines that were appended to the file since the last call, each with its time."""
+        """The complete lines that were appended to the file since the last call, with the times of the lines."""
         byte_offset = self.offsets.get(file, 0)
         try:
             file_size, modified_at = file.stat().st_size, file.stat().st_mtime
@@ -155,8 +155,8 @@ class FromFiles:
 
 
 def time_of_line(text: str) -> float | None:
-    """A log line's time, or None. The time is the field `time` of a JSON line, or an ISO 8601 time at the start of any
-    other line.
+    """A log line's time, or None. The time is the field `time` of a JSON line, or an ISO 8601 time at the start of a
+    line that is not JSON.
     """
     if text.startswith("{"):
         try:

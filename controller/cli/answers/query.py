@@ -187,7 +187,7 @@ def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
 
 
 def _restart_advice(snapshot: Snapshot) -> str:
-    """Advice on how to restart the job, or "" for a cluster that is closed or has no base nodes."""
+    """Advice on how to restart the cluster's job, or "" for a cluster that is closed or has no base nodes."""
     ending = snapshot.decision.ending
     has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not has_base_nodes or (ending is not None and ending.complete):
@@ -246,8 +246,8 @@ def _job_data(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """Return the summary with the hourly cost, in dollars, of the instances that still run after the job. The cost is
-    None unless all prices are known.
+    """Return the summary with the hourly cost, in dollars, of the instances that still run after the job. The hourly
+    cost is None unless all prices are known.
     """
     remaining_nodes = summary_data["stays"]
     if remaining_nodes is None or not remaining_nodes["instances"]:

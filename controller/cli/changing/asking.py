@@ -118,8 +118,8 @@ def restart_request(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Make the changes of the request in AWS. A repeated call is safe. If AWS refuses to change some instances, all
-    other instances are changed before GiveUp is raised.
+    """Make the changes in AWS that the request describes. Calling the function again with the same request is safe. If
+    AWS refuses to change some instances, all other instances are changed before GiveUp is raised.
     """
     match request:
         case Resize():

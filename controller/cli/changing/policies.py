@@ -39,7 +39,7 @@ def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """The reason why the published MXNet packages cannot train on one of the instance types `types`, or "" without an
-    obstacle.
+    """The reason why the published MXNet packages cannot train on one of the instance types `types`, or "" if training
+    is possible on every type.
     """
     return next(filter(None, map(cannot_train, sorted(types))), "")

@@ -70,8 +70,8 @@ class Right:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """What the doctor has read about a cluster. A field other than `wheel` is None if AWS has no such object as the
-    field describes.
+    """What the doctor has read about a cluster. A field other than `wheel` is None if the described object does not
+    exist.
     """
 
     parameters: Mapping[str, str] | Unread  # values, by the last part of the parameter's name

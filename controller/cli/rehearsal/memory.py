@@ -1,5 +1,5 @@
-"""The controller's ports in memory, for `dyntrain replay`. The ports simulate the DynamoDB table with the table's
-stream, and other resources of AWS.
+"""Implementations in memory, for `dyntrain replay`, of the ports through which the controller uses AWS. The
+implementations simulate the DynamoDB table with the table's stream, and other resources of AWS.
 
 AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
 groups have no effect.

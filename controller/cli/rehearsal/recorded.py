@@ -26,7 +26,7 @@ class Unreadable(GiveUp):
 
 @dataclass(frozen=True)
 class Record:
-    """A record in a file: either an event or a problem."""
+    """A record in a file: either an event, or the reason why the content is no event."""
 
     file: str  # name of the file
     event: Mapping[str, Any] | None
@@ -70,7 +70,7 @@ def text_of(file: Path) -> str:
 
 
 def records_of(file: Path) -> Iterator[Record]:
-    """The events and problems in the file, as records. Raises Unreadable for a file that cannot be read."""
+    """The records in the file, each with an event or a problem. Raises Unreadable for a file that cannot be read."""
     file_name = str(file)
     try:
         file_bytes = file.read_bytes()
@@ -114,7 +114,7 @@ def _parsed_values(text: str) -> tuple[list[Any], str]:
 
 def _concatenated_values(text: str) -> tuple[list[Any], str] | None:
     """The values of a text that consists of several JSON values in a row, as `jq` and `aws` print them. The result is
-    None for any other text.
+    None for a text that is not a series of JSON values.
     """
     decoder, values, position = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
     try:

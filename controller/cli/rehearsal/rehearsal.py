@@ -1,8 +1,8 @@
 """Replay recorded events in memory through the controller's event rules and the loops `intake` and `converge`.
 
-First all events are stored as facts. After the last event, `converge` runs until the table's stream is empty. The
-result must not depend on the order of the events. The option `--shuffle` checks the independence of the order by
-replays of permutations.
+At the beginning of a replay, all events are stored as facts. After the last event, `converge` runs until the table's
+stream is empty. The result must not depend on the order of the events. The option `--shuffle` checks the independence
+of the order by replays of permutations.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
     As in the `aws` program, the command's options override environment variables, AWS_REGION overrides
     AWS_DEFAULT_REGION, and a named profile overrides access keys. The library botocore ignores AWS_REGION, prefers
     AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty variable as a profile's name. Therefore a chosen region is
-    set in both region variables, and a chosen profile in both profile variables.
+    set in AWS_REGION and AWS_DEFAULT_REGION, and a chosen profile in AWS_PROFILE and AWS_DEFAULT_PROFILE.
     """
     variables: dict[str, str | None] = {
         variable: None for variable in PROFILE_VARIABLES if environment.get(variable) == ""

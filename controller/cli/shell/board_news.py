@@ -29,8 +29,8 @@ class JobNews(Protocol):  # a source of new entries
 
 
 def news_of(job: str | None) -> JobNews:
-    """The source of a job's entries. The argument `job` is the job's events file, folder, name or cluster, or None for
-    the only job.
+    """Return the source of a job's entries for TensorBoard. The argument `job` is the job's events file, folder, name
+    or cluster, or None for the only job.
     """
     return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
 

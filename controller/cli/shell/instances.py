@@ -9,7 +9,7 @@ from dyntrain.controller.contract.errors import Misconfigured
 
 
 def check_instance_ids(instances: Iterable[str]) -> None:
-    """Raise Misconfigured if one of the texts is no instance id."""
+    """Raise Misconfigured if an element of `instances` is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 
     for instance in instances:

@@ -21,8 +21,8 @@ POLL_SECONDS = 0.2  # between two checks for a new progress message
 
 @contextmanager
 def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS) -> Iterator[Callable[[str], None]]:
-    """Print the progress message `doing` on a terminal after `silent` seconds. Calls of the function that the context
-    yields replace the progress message.
+    """A context that prints the progress message `doing` on a terminal after `silent` seconds. Calls of the function
+    that the context yields replace the progress message.
     """
     terminal = to or sys.stderr
     current_text, stop_event = [doing], threading.Event()
