@@ -1,7 +1,7 @@
 """The functions that the Lambda handlers of `app.py` call, with ports connected to AWS.
 
-A port is an interface through which the controller uses one AWS service. Ports are created once in a process, at their
-first use.
+A port is an interface through which the controller uses one AWS service. A port is created at the first use in a
+process, and used again later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _registry() -> Any:
 
 @cache
 def _identity_keys() -> Keys:
-    """The public keys that verify the senders of reports. If there are none, a warning is logged once in a process."""
+    """The public keys that verify the senders of reports. If no keys are configured, a warning is logged once in a
+    process.
+    """
     identity_keys = settings().identity_keys
     if not identity_keys:
         logger.warning(
@@ -57,8 +59,8 @@ def _identity_keys() -> Keys:
 
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
-    """Store the facts of an EventBridge event. Raises RetryLater when Lambda should deliver the event again, and
-    Quarantined when the event belongs into the dead-letter queue.
+    """Store the facts that an EventBridge event reports. Raises RetryLater when Lambda should deliver the event again.
+    Raises Quarantined for an event that belongs into the dead-letter queue.
     """
     identity_keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
     intake_outcome = take_in(_ports(), event, settings().elastic, identity_keys)
@@ -68,11 +70,12 @@ def on_event(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Handle a batch of records of the table's stream. Each record is the `dynamodb` part of a record in Lambda's
-    event.
+    """Decide and act on the clusters that a batch of records of the DynamoDB table's stream concerns. Each element of
+    `records` is the field `dynamodb` of a record in Lambda's event.
 
     Raises RetryLater when Lambda should deliver the batch again. Raises Quarantined for an unreadable record, after the
-    readable records were handled. Lambda then halves the batch until the unreadable record is alone.
+    readable records were handled. After Quarantined, Lambda halves the batch until the unreadable record is alone in a
+    batch.
     """
     from dyntrain.controller.adapters.items import readable_records, wake_of
     from dyntrain.controller.loops.converge import converge
@@ -93,7 +96,9 @@ def on_schedule() -> dict[str, Any]:
 
 
 def _check_jobs() -> dict[str, int] | None:
-    """Check the jobs. Errors are only logged, so that a broken job does not stop the resync of clusters."""
+    """Check the state of all jobs. Errors of the check are only logged, so that a broken job does not stop the resync
+    of clusters.
+    """
     from dyntrain.controller.jobs.watch import watch
 
     try:
@@ -118,8 +123,8 @@ def _pool_ports() -> PoolPorts:
 
 
 def on_pool_schedule() -> dict[str, Any]:
-    """Distribute idle reserved instances to clusters, periodically. Raises RetryLater when Lambda should run the
-    function again.
+    """Called periodically to distribute idle reserved instances to clusters. Raises RetryLater when Lambda should run
+    the function again.
     """
     from dyntrain.controller.pool.rebalance import rebalance
 
@@ -127,8 +132,8 @@ def on_pool_schedule() -> dict[str, Any]:
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Distribute idle reserved instances after a reservation or its use has changed. Raises RetryLater when Lambda
-    should run the function again, and Quarantined for a malformed event.
+    """Distribute idle reserved instances to clusters after a reservation or the use of a reservation has changed.
+    Raises RetryLater when Lambda should run the function again. Raises Quarantined for a malformed event.
     """
     from dyntrain.controller.core.incoming.events import DroppedEvent, observe
     from dyntrain.controller.pool.rebalance import rebalance
@@ -140,8 +145,8 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Handle a message on the SNS topic of the alarms, and send it to the webhook. If sending fails, raises the errors
-    of `notify`, after which Lambda runs the function again.
+    """Send a message from the SNS topic of the alarms to the webhook. If sending fails, an error is raised, and Lambda
+    runs the function again.
     """
     from dyntrain.controller.adapters.on_aws import aws_notify_ports
     from dyntrain.controller.loops.notify import notify

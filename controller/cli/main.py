@@ -1,5 +1,5 @@
-"""The entry point of `dyntrain`. The module of a command is imported only when the command is used, so that packages
-which only other commands need may be missing.
+"""The entry point of `dyntrain`. The module of a command is imported only when the command is used. A command therefore
+works without the packages that only other commands need.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dyntrain.missing import one_sentence
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command whose module is imported when the command is used, and not for the list of all commands."""
+    """A command whose module is imported only when the command is used. The list of all commands is shown without an
+    import of any command's module.
+    """
 
     location: str  # MODULE:NAME of the click command
     help: str  # the short help in the list of all commands

@@ -1,1 +1,3 @@
-"""The loop that gives idle reserved instances to clusters. Each run reads AWS and the table, decides, and acts."""
+"""The loop that gives idle reserved instances to clusters. Each run of the loop reads AWS and the DynamoDB table,
+decides, and carries out the decisions.
+"""

@@ -1,5 +1,5 @@
-"""Apply a pool's decision to AWS. The actions set the desired capacity of a group, or start and tag, untag and stop
-instances. Nothing is terminated.
+"""Carry out in AWS a decision on a cluster's pool of reserved instances. An action sets an Auto Scaling group's desired
+capacity, or starts, stops, tags or untags instances. No instance is terminated.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ log = logging.getLogger("dyntrain.pools")
 
 @dataclass(frozen=True)
 class ActionResults:
-    """The results of the actions on a cluster's pool. Actions that AWS refused are recorded in the log and the audit
-    trail, and the next run tries them again.
+    """The results of the actions that one run took for one cluster's pool. Actions that AWS refused are recorded in the
+    log and the audit trail. The next run tries refused actions again.
     """
 
     cluster: str
@@ -45,7 +45,7 @@ def apply_decision(
     instance_plan: InstancePlan | None,
     elastic: ElasticTag,
 ) -> ActionResults:
-    """Apply the decision. This function never raises an error of AWS or of the table."""
+    """Carry out the decision on the cluster's pool. Errors of AWS and of the DynamoDB table are not raised."""
     ports, cluster = pool_ports.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
     trail_entries = [*performed.trail, *performed.refused]
@@ -62,8 +62,8 @@ def apply_decision(
 def _actions(
     policy: ClusterPolicy, decision: PoolDecision, instance_plan: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
-    """The actions of the decision, in order. Machines are untagged before they are stopped and started before they are
-    tagged, because a stopped machine with the tag would look broken.
+    """The actions that carry out the pool's decision, in the order of execution. A stopped machine with the elastic tag
+    would look broken, so a machine loses the tag before the stop and gets the tag after the start.
     """
     actions: list[Action] = []
     group = group_of(policy)

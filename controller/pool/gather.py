@@ -1,8 +1,8 @@
-"""Read the inputs of the reserved pool's decision: reservations, all instances of the account, and the groups and
-listed instances of every pool.
+"""Read the inputs for decisions on pools of reserved instances. The inputs are reservations, all instances of the
+account, and each pool's Auto Scaling group or listed instances.
 
-If a read fails or contradicts another read, the reading contains a problem. Nothing is decided on a reading with a
-problem.
+If a read fails or contradicts another read, `PoolReading.problem` gives the reason. A reading with a problem changes no
+pool.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ POLICY_TIMING_FIELDS = ("reading_seconds", "lease_seconds", "priority", "dry_run
 
 @dataclass(frozen=True)
 class PoolReading:
-    """The data that one run of the pool's loop read."""
+    """The data about reservations, instances and pools that one run of the pool's loop has read."""
 
     at: float  # the time before the first read
     reserved: Sequence[Reserved] = ()  # Reserved Instances
@@ -59,7 +59,9 @@ class PoolReading:
 
 
 def group_of(policy: ClusterPolicy) -> str | None:
-    """The Auto Scaling group whose capacity the pool sets, or None if the cluster has no group or several groups."""
+    """The Auto Scaling group whose desired capacity the pool sets, or None. The result is None for a pool of listed
+    instances, and for a policy that neither names the pool's group nor has exactly one group.
+    """
     assert policy.pool is not None
     if policy.pool.instances:
         return None
@@ -73,7 +75,9 @@ def read_pools(
     stored: StoredLedger,
     elastic: ElasticTag,
 ) -> PoolReading:
-    """Read all inputs of the pools' decision. A failed read raises no error, but becomes the reading's `problem`."""
+    """Read all inputs for the decisions on the pools. A failed read raises no error: the result's `problem` gives the
+    reason.
+    """
     read_started = pool_ports.ports.clock()
     cluster_by_group = {
         group: cluster
@@ -137,7 +141,9 @@ def read_pools(
 
 
 def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
-    """The inputs of the pools' plan, in which all instances of the same kind are one counted line. Pure."""
+    """Convert a reading to the inputs of the function `plan_pools`. Instances with equal properties become one entry
+    with a count. Pure.
+    """
     usage_counts = Counter(
         Usage(
             instance_type=machine.instance_type,
@@ -215,8 +221,8 @@ def _pool_inputs(cluster: str, policy: ClusterPolicy, reading: PoolReading, clai
 
 
 def _handles_failed_launches(ports: Ports, group: str) -> bool:
-    """Whether the controller is handling failed launches of the group. Meanwhile the pool must not raise the group's
-    capacity, because this would undo the controller's response.
+    """Whether the controller is still responding to failed launches in the Auto Scaling group. During the response, a
+    higher desired capacity set by the pool would undo the response.
     """
     stored_group = ports.group_records.get(group)
     capacity_response = stored_group.facts.capacity if stored_group is not None else None
@@ -226,7 +232,7 @@ def _handles_failed_launches(ports: Ports, group: str) -> bool:
 
 
 def _closed_reason(decision: Decision) -> str:
-    """The reason why the cluster cannot use any instance, or "" if it can use instances."""
+    """The reason why the cluster cannot use any instance, or "" if the cluster can use instances."""
     if decision.ending is not None:
         return decision.ending.reason.sentence
     return Reason.JOB_OVER.sentence if decision.job.over else ""
@@ -239,7 +245,9 @@ def _listed_instances(
     elastic: ElasticTag,
     decision: Decision,
 ) -> tuple[ListedInstance, ...]:
-    """The instances that the policy lists, and held instances that it no longer lists and that will be released."""
+    """The existing instances that the policy lists or the pool still holds. Held instances that the policy no longer
+    lists will be released.
+    """
     assert policy.pool is not None
     elastic_tag_key = elastic.of(policy.cluster)
     held_ids = claim.held if claim is not None else ()
@@ -261,8 +269,8 @@ def _listed_instances(
 
 
 def _lost_instance(ports: Ports, claim: Claim | None, machines_by_id: Mapping[str, SeenMachine]) -> str | None:
-    """An instance that the pool holds but EC2 does not show, or None if there is no such instance. Instances that are
-    known to be terminated, or that EC2 has not shown for long, do not count.
+    """An instance that the pool holds but EC2 unexpectedly does not show, or None. An instance that is terminated, or
+    that EC2 has not shown in MAX_UNSEEN_CALLS calls, is not regarded as lost.
     """
     for instance in claim.held if claim is not None else ():
         if instance not in machines_by_id:
@@ -283,8 +291,8 @@ def _is_allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
 
 
 def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
-    """The decision that contains the cluster's state and target. The decision is derived from the facts in the same way
-    as in the controller's own loop.
+    """The controller's decision on the cluster's nodes and target membership. The decision is derived from the stored
+    facts in the same way as in the controller's main loop.
     """
     cluster = policy.cluster
     stored_membership = ports.clusters.get(cluster)
@@ -300,8 +308,8 @@ def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) 
 
 
 def _instances_outside_job(released_ids: Sequence[str], decision: Decision) -> frozenset[str]:
-    """The released instances that are neither in the job nor in the target, once the controller knows that these
-    instances were untagged.
+    """The instances among `released_ids` that are neither in the job nor in the target membership. Instances whose
+    elastic tag the controller still sees are left out.
     """
     nodes_by_id = {node.view.instance: node for node in decision.nodes}
     unknown_ids = {instance for instance in released_ids if instance not in nodes_by_id}

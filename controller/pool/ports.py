@@ -1,5 +1,5 @@
-"""Ports of the pool of reserved capacity, in addition to `loops.ports`. These ports cover reservations, all instances
-of the account, and the ledger of claims.
+"""Ports of the pool of reserved instances, in addition to the ports in `loops.ports`. The pool's ports give access to
+reservations, to all instances of the account, and to the ledger of the clusters' claims.
 
 A port is an interface through which the controller uses one AWS service.
 """
@@ -17,7 +17,7 @@ from dyntrain.controller.loops.ports import Ports
 
 @dataclass(frozen=True)
 class SeenMachine:
-    """An instance of the account, with the properties that matter for reservations."""
+    """An EC2 instance of the account, with the properties that matter for reserved capacity."""
 
     instance: str
     instance_type: str
@@ -32,7 +32,9 @@ class SeenMachine:
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """The claims of all clusters in one table item, so that two clusters cannot claim the same reservation."""
+    """The claims of all clusters to reserved instances. All claims are in one item of the DynamoDB table, so that two
+    clusters cannot claim the same reservation.
+    """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)  # by cluster
     at: float = 0.0  # the time of the last write
@@ -40,7 +42,7 @@ class StoredLedger:
 
 
 class Reservations(Protocol):
-    """The reservations and machines of the account. As with all ports, a read either returns a complete result or
+    """A port to the reservations and the EC2 instances of the account. Each method either returns a complete result or
     raises an error.
     """
 
@@ -49,17 +51,21 @@ class Reservations(Protocol):
     def capacity(self) -> Sequence[Capacity]: ...
 
     def machines(self) -> Sequence[SeenMachine]:
-        """All instances, including recently terminated instances. If an instance is missing here, EC2 does not show it,
-        although it may still run.
+        """All EC2 instances of the account that EC2 shows, including recently terminated instances. An instance that is
+        missing from the result may still run.
         """
 
 
 class Ledger(Protocol):
     def get(self) -> StoredLedger:
-        """Read the ledger with a strongly consistent read. Without one, returns an empty ledger of version 0."""
+        """Read the ledger with a strongly consistent read. If no ledger is stored, the result is an empty ledger of
+        version 0.
+        """
 
     def put(self, stored: StoredLedger) -> None:
-        """Replace the ledger of version `stored.version`. Raises Conflict when the ledger has a different version."""
+        """Overwrite a stored ledger of version `stored.version`. Raises Conflict if the stored ledger has another
+        version.
+        """
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Give idle reserved instances to clusters, and take them back when somebody else needs the reservations.
+"""Give idle reserved instances to clusters, and take instances back when other users need the reservations.
 
-1. Read the ledger of claims, the reservations, all instances and the groups. A failed read makes the reading partial.
-2. Decide on all pools at once (`core.pool.plan`, `core.pool.instances`).
-3. Store the claims over the version that was read, record the decisions with their inputs, and act on the decisions.
+A run reads the ledger of claims, the reservations, all instances and the Auto Scaling groups. After a failed read, the
+run changes no pool. After complete reads, the run decides on all pools at once (`core.pool.plan`,
+`core.pool.instances`). The decisions are recorded with their inputs.
 
-The claims are stored first, so only one of two simultaneous runs acts. The next run completes the actions of a crashed
-run.
+The claims are stored before any action, so that only one of two simultaneous runs acts. The next run completes the
+actions of a crashed run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIN_PAUSE_SECONDS = 10.0  # between two runs that events started; scheduled runs
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The result of a run of this loop. If a read failed, `complete` is False, and nothing was changed."""
+    """The result of one call of `rebalance`. If a read failed, `complete` is False and no pool was changed."""
 
     pools: int  # number of pools
     changed: tuple[str, ...] = ()  # clusters whose pool an action changed
@@ -44,8 +44,9 @@ class RebalanceResult:
 def rebalance(
     pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
 ) -> RebalanceResult:
-    """Decide on all pools and act once. `prompted` says that an event started this run, and there may be very many
-    events. Raises RetryLater when an action failed. The run can safely be repeated.
+    """Decide once on all pools, and carry out the decisions. `prompted` is true if an event started the run. A prompted
+    run does nothing within MIN_PAUSE_SECONDS after another run. Raises RetryLater when an action failed and is worth a
+    retry. Calling the function again is safe.
     """
     policies = pool_policies(registry)
     if not policies:
@@ -85,7 +86,7 @@ def rebalance(
 
 
 def pool_policies(registry: Registry) -> dict[str, ClusterPolicy]:
-    """The policies of the clusters that have a pool."""
+    """The policies of the clusters that have a pool of reserved instances, by cluster name."""
     return {cluster: policy for cluster, policy in registry.all().items() if policy.pool is not None}
 
 
@@ -109,7 +110,9 @@ def _updated_ledger(
 
 
 def _record_decisions(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """Record the pools' decisions with their inputs, from which `dyntrain pool plan --from-file` repeats a decision."""
+    """Record the decisions on the pools in the audit trail, each with the inputs. The command `dyntrain pool plan
+    --from-file` repeats a decision from recorded inputs.
+    """
     inputs_json = inputs.model_dump_json(exclude_defaults=True)
     for decision in plan.decisions:
         trail_entry = _trail_entry(decision, inputs_json)

@@ -1,6 +1,7 @@
-"""An instance's status as the controller last announced it in the instance's tag. Pure.
+"""Find the status that the controller last announced in an instance's tag. Pure.
 
-A status that a reader derives from the facts could differ from the tag, and change back at the next reading.
+Commands show the announced status, because a status that a command derives from the facts could differ from the tag and
+change back at the next reading.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dyntrain.controller.core.views.reasons import Reason
 
 
 def announced_standing(node: NodeStatus) -> Standing:
-    """The status and reason that the controller last announced for the node, or `WAITING` if it announced none. A
-    terminated node, and a node whose derived status equals the announced status, get the derived status and reason.
+    """The status and reason that the controller last announced for the node, or `WAITING` without an announcement. For
+    a terminated node, and for a node whose derived status equals the announced status, the result is the derived status
+    and reason.
     """
     derived_standing, stored_standing = node.standing, _stored_standing(node)
     if derived_standing.status == "GONE" or stored_standing.status == derived_standing.status:
@@ -28,8 +30,8 @@ def announced_standing(node: NodeStatus) -> Standing:
 
 
 def _stored_standing(node: NodeStatus) -> Standing:
-    """The last announced status and reason, from the node's facts. If the facts are lost, the instance's tag gives the
-    status without a reason.
+    """The node's last announced status and reason, according to the node's facts. If the facts are lost, the status is
+    read from the instance's tag, and the reason is NOT_LOOKED_AT.
     """
     announced_status = node.view.facts.acks.status
     status, _, reason = (

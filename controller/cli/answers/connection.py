@@ -1,4 +1,4 @@
-"""The connection of a command or of the dashboard to a deployed stage."""
+"""The connection of a command or of the dashboard to a deployed stage of the controller."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ class WriteTimes(Protocol):
 
 @dataclass(frozen=True)
 class Usage:
-    """The machine time of a cluster or job from `start` to `now`. `notes` say which machine time is not counted."""
+    """The machine time of a cluster or job from `start` to `now`. The field `notes` says which machine time is not
+    counted.
+    """
 
     kind: str  # "cluster" or "job"
     name: str  # of the cluster or job
@@ -44,7 +46,9 @@ class Usage:
 
 
 def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
-    """The cluster's machine time. None for a cluster that is not registered and has no entries in the audit trail."""
+    """The machine time of the cluster's instances since the time `since`. The result is None for a cluster that is not
+    registered and has no entries in the audit trail.
+    """
     now = ports.clock()
     trail_start = now - TRAIL_DAYS * 86_400.0
     trail = [stored_entry.entry for stored_entry in ports.clusters.trail(cluster, trail_start)]
@@ -95,7 +99,9 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
 
 
 def bills_for(usages: Iterable[Usage], price: Price, *, per_instance: bool) -> list[tuple[Usage, Bill]]:
-    """Pair each usage of machine time with its bill. Each price of an instance type and market is looked up once."""
+    """Return each usage of machine time together with the bill. The price of an instance type and market is looked up
+    only once.
+    """
     usages = list(usages)
     types_and_markets = {(span.type, span.market) for machine_usage in usages for span in machine_usage.spans}
     prices = {type_and_market: price(*type_and_market) for type_and_market in sorted(types_and_markets)}
@@ -106,7 +112,7 @@ def bills_for(usages: Iterable[Usage], price: Price, *, per_instance: bool) -> l
 
 
 def as_data(machine_usage: Usage, costs: Bill) -> dict[str, Any]:
-    """The bill as data for the option --json. Amounts of money are in dollars."""
+    """The bill as the JSON data that `dyntrain cost --json` prints. Amounts of money are in dollars."""
     bill_lines = [{**asdict(bill_line), "cost": bill_line.cost} for bill_line in costs.lines]
     bill_data = {**asdict(costs), "lines": bill_lines, "notes": list(machine_usage.notes)}
     return {

@@ -1,4 +1,4 @@
-"""The end of a job: the instances that still run, and how the controller closes the cluster."""
+"""Describe the end of a job: the instances that still run, and how the controller closes the cluster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from dyntrain.controller.core.views.view import Rules
 
 
 def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
-    """The base nodes that still run after the job. The controller ends the base nodes at the time `until`. The field
-    `hourly` is None until the function `with_price` sets the hourly cost.
+    """The number, types and planned shutdown of the base nodes that still run after the job. The field `until` is the
+    time at which the controller shuts down the base nodes, or None. The field `hourly` is None until the function
+    `with_price` sets the hourly cost.
     """
     running_nodes = [node.view for node in decision.nodes if node.view.base and costs_cluster(node.view, rules)]
     types_and_markets = Counter(
@@ -40,8 +41,8 @@ def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: R
 
 
 def closing_data(decision: Decision) -> dict[str, Any] | None:
-    """How the controller closes the cluster, or None for a cluster that stays open. The field `stopped` lists instances
-    that can be started again. The field `ended` lists Auto Scaling groups whose desired capacity was lowered.
+    """Data on how the controller closes the cluster, or None for a cluster that stays open. The field `stopped` lists
+    instances that can be started again. The field `ended` lists Auto Scaling groups whose desired capacity was lowered.
     """
     ending = decision.ending
     if ending is None:
@@ -60,7 +61,7 @@ def closing_data(decision: Decision) -> dict[str, Any] | None:
 
 
 def job_over_text(cluster: str, job_facts: JobFacts | None) -> str:
-    """The beginning of a message: the job of the cluster is over, with the reason if the job failed."""
+    """The beginning of a message that the cluster's job is over, with the reason if the job failed."""
     report = job_facts.report if job_facts is not None else None
     failure_text = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
     return f"the job of {cluster} is over{failure_text}"

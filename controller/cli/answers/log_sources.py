@@ -1,4 +1,4 @@
-"""Sources of a cluster's log lines: CloudWatch, or the log files of an embedded cloud."""
+"""Sources of a cluster's log lines: CloudWatch, or the log files of an emulation of AWS (`dyntrain local`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class LineFilter:
-    """A filter for log lines. A field that is None accepts any value."""
+    """A filter for log lines. A field of the filter that is None accepts log lines with any value."""
 
     cluster: str
     job: str | None
@@ -34,7 +34,7 @@ class LineFilter:
     kinds: frozenset[str]  # of logs, some of KINDS
 
     def accepts_stream(self, name: str) -> bool:
-        """Whether the filter accepts the log stream of this name, which is `<cluster>/<job>/<instance>/<kind>`."""
+        """Whether the filter accepts a log stream, given the stream's name `<cluster>/<job>/<instance>/<kind>`."""
         stream_parts = name.split("/")
         if (
             len(stream_parts) != 4
@@ -47,7 +47,7 @@ class LineFilter:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A log line with its origin: `who` is the instance and the kind of log, such as `i-0123 worker`."""
+    """A log line with the instance and the kind of log from which the line comes, such as `i-0123 worker`."""
 
     who: str  # the instance and the kind of log
     text: str
@@ -55,12 +55,14 @@ class SourceLine:
 
 class Source(Protocol):  # of log lines
     def next(self) -> Iterator[SourceLine]:
-        """The lines that are new since the last call. The first call returns all lines since the start time."""
+        """The log lines that are new since the last call. The first call returns all log lines since the start time."""
 
 
 @dataclass
 class FromCloudWatch:
-    """Log lines from CloudWatch. Each line is returned once, although machines send lines out of order."""
+    """A source of log lines in CloudWatch. Each line is returned only once, although machines may send lines late and
+    out of order.
+    """
 
     store: CloudWatchLogs
     wanted: LineFilter
@@ -90,9 +92,10 @@ class FromCloudWatch:
 
 @dataclass
 class FromFiles:
-    """Log lines from the machines' files in an embedded cloud's directory. Machines whose node log names a cluster
-    other than the wanted cluster are left out. A line without a time gets the time of the preceding line, or else of
-    the file. Raises GiveUp for a filter by job, since the files do not name jobs.
+    """A source of log lines in the files that the machines of an emulation of AWS write below `directory`. Machines
+    whose node log names a cluster other than the wanted cluster are left out. A line without a time gets the time of
+    the preceding line. Leading lines without a time get the earlier of `since` and the file's modification time. Raises
+    GiveUp for a filter by job, since the log files do not name jobs.
     """
 
     directory: Path
@@ -108,7 +111,9 @@ class FromFiles:
             raise GiveUp("log lines of an embedded cloud cannot be filtered by job: omit --job, or use --since")
 
     def next(self) -> Iterator[SourceLine]:
-        """The lines that are new since the last call, sorted by time. Lines of one file keep their order."""
+        """The log lines that are new since the last call, sorted by time. Lines from the same file stay in the file's
+        order.
+        """
         timed_lines = [
             (line_at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
@@ -128,7 +133,7 @@ class FromFiles:
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
     def _new_lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """The complete lines that were appended to the file since the last call, each with its time."""
+        """The complete lines that were appended to the file since the last call, with the times of the lines."""
         byte_offset = self.offsets.get(file, 0)
         try:
             file_size, modified_at = file.stat().st_size, file.stat().st_mtime
@@ -150,7 +155,9 @@ class FromFiles:
 
 
 def time_of_line(text: str) -> float | None:
-    """A log line's time: the field `time` of a JSON line, or an ISO 8601 time at the line's start. Else None."""
+    """A log line's time, or None. The time is the field `time` of a JSON line, or an ISO 8601 time at the start of a
+    line that is not JSON.
+    """
     if text.startswith("{"):
         try:
             return float(json.loads(text)["time"])
@@ -166,7 +173,7 @@ def time_of_line(text: str) -> float | None:
 
 
 def cluster_of_machine(machine: Path) -> str | None:
-    """The name of the machine's cluster according to its node log, or None if the log names no cluster yet."""
+    """The name of the machine's cluster in the machine's node log, or None if the log names no cluster yet."""
     for file in files_of(machine, "node"):
         try:
             with file.open(encoding="utf-8", errors="replace") as log_file:
@@ -188,7 +195,7 @@ def _field(text: str, name: str) -> Any:
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """The sorted log files of one kind, such as `worker`, in the folder of one machine of an embedded cloud."""
+    """The sorted log files of one kind, such as `worker`, in the folder of one machine of an emulation of AWS."""
     file_pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
     log_files = [
         file

@@ -1,4 +1,4 @@
-"""Read from AWS the inputs for decisions on the reserved pool."""
+"""Read from AWS the inputs for decisions on pools of reserved instances."""
 
 from __future__ import annotations
 

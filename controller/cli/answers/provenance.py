@@ -1,4 +1,4 @@
-"""The source and time of each fact about a node, printed by `dyntrain explain`."""
+"""Find the source and the time of each fact about a node, for `dyntrain explain`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _NOTICES = {  # sources of notices of an instance's end, by kind of notice
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a fact about a node. `at` is the time of the event, or of the start of the read from AWS."""
+    """The origin of a fact about a node. The field `at` is the time of the event that reported the fact, or the time at
+    which the read from AWS began.
+    """
 
     fact: str  # name of the fact
     says: str  # the fact's content, shortened
@@ -28,7 +30,9 @@ class Origin:
 
 
 def origins(facts: NodeFacts) -> tuple[Origin, ...]:
-    """The origins of the node's facts: facts without a time, then the oldest to the newest."""
+    """The origins of the node's facts: first the facts without a time, and then all other facts from the oldest to the
+    newest.
+    """
     return tuple(sorted(_unsorted_origins(facts), key=lambda origin: (origin.at or 0.0, origin.fact)))
 
 

@@ -1,4 +1,4 @@
-"""The state of a cluster and of one instance, derived from stored facts by the controller's own decision code. The
+"""Derive the state of a cluster and of one instance from stored facts, by the controller's own decision code. The
 status shown for an instance is the status in the instance's tag.
 """
 
@@ -80,7 +80,7 @@ def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
 
 
 def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
-    """The data that `dyntrain status` shows. Terminated nodes are listed only if `gone` is true."""
+    """The data that `dyntrain status` shows about a cluster. Terminated nodes are listed only if `gone` is true."""
     node_rows = [
         _node_row(node, snapshot)
         for node in snapshot.decision.nodes
@@ -146,7 +146,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 
 
 def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Texts about facts that are ignored: a read too soon after an event, or an event that is older than a read."""
+    """Messages about ignored facts: a read that began too soon after an event, or an event older than a read."""
     settling_seconds = rules.policy.settling_seconds
     counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     events_and_reads: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
@@ -168,7 +168,9 @@ def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
-    """The instance's cluster. Raises GiveUp for an instance without facts, or without a registered cluster."""
+    """The instance's cluster. Raises GiveUp for an instance that has no stored facts or belongs to no registered
+    cluster.
+    """
     stored_node = ports.nodes.get(instance)
     if stored_node is None:
         raise GiveUp(f"the controller does not know {instance}: check the id and the region")
@@ -185,7 +187,7 @@ def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
 
 
 def _restart_advice(snapshot: Snapshot) -> str:
-    """Advice on how to restart the job, or "" for a cluster that is closed or has no base nodes."""
+    """Advice on how to restart the cluster's job, or "" for a cluster that is closed or has no base nodes."""
     ending = snapshot.decision.ending
     has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not has_base_nodes or (ending is not None and ending.complete):
@@ -244,7 +246,9 @@ def _job_data(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """Add to the summary the hourly cost of the instances that still run, in dollars, if all prices are known."""
+    """Return the summary with the hourly cost, in dollars, of the instances that still run after the job. The hourly
+    cost is None unless all prices are known.
+    """
     remaining_nodes = summary_data["stays"]
     if remaining_nodes is None or not remaining_nodes["instances"]:
         return summary_data
@@ -264,7 +268,7 @@ def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float |
 
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The job's curves and events in the form of `JobHistory`, or None if the job reported no history."""
+    """The curves and events of the cluster's job in the form `JobHistory`, or None if the job reported no history."""
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 

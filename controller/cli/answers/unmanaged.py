@@ -1,4 +1,4 @@
-"""The message about a cluster with an invalid policy, which the controller leaves alone."""
+"""The message about a cluster that the controller does not manage, because the cluster's policy is invalid."""
 
 from __future__ import annotations
 

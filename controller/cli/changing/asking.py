@@ -1,6 +1,6 @@
 """Make and carry out requests to change a cluster's size, for the commands and for the dashboard.
 
-This module reads the facts for the checks in the module `requests`.
+This module reads the facts that the checks in the module `changing.requests` need.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
-    """The request to set the size of a cluster's group. Raises GiveUp for a size that the group cannot have, and for
-    more workers once the job is over.
+    """The request to set the desired capacity of one of the cluster's Auto Scaling groups. Raises GiveUp for a size
+    outside the group's limits, and for a larger size once the cluster's job is over.
     """
     policy = policy_of(connection.registry, cluster)
     request = resize(policy, _group_sizes(connection, cluster), group, to=n)
@@ -46,14 +46,18 @@ def scale_request(connection: Connection, cluster: str, n: int, group: str | Non
 
 
 def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
-    """The request to launch `count` more workers. Raises GiveUp if the group cannot grow so far or the job is over."""
+    """The request to launch `count` more workers. Raises GiveUp if the Auto Scaling group cannot grow by `count`, or if
+    the cluster's job is over.
+    """
     policy = policy_of(connection.registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
     return resize(policy, _group_sizes(connection, cluster), group, increase=count)
 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """The request to tag running machines as workers. Raises GiveUp for unusable machines, or if the job is over."""
+    """The request to tag running machines as workers. Raises GiveUp if the machines cannot be tagged or the cluster's
+    job is over.
+    """
     ports, registry, elastic_tag = connection
     policy_of(registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
@@ -61,12 +65,12 @@ def add_request(connection: Connection, cluster: str, instances: Sequence[str]) 
 
 
 def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
-    """The groups of elastic workers that a person may resize."""
+    """The Auto Scaling groups of elastic workers that a person may resize, with the groups' sizes."""
     return elastic_groups(policy_of(connection.registry, cluster), _group_sizes(connection, cluster))
 
 
 def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
-    """The request that workers leave the job. With `now`, the workers leave without waiting for a leave window."""
+    """The request that workers leave the job. If `now` is true, the workers do not wait for a leave window."""
     ports, registry, elastic_tag = connection
     cluster_names = {cluster_of_instance(ports, registry, instance) for instance in instances}
     if len(cluster_names) > 1:
@@ -109,13 +113,13 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
 
 
 def restart_request(connection: Connection, cluster: str) -> Restart:
-    """The request to restart the cluster's job. Raises GiveUp for a job that is not over or cannot restart."""
+    """The request to restart the cluster's job. Raises GiveUp for a job that is not over or cannot be restarted."""
     return restart(_snapshot_of(connection, cluster))
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request, which is safe to repeat. Raises GiveUp if AWS refuses to change some instances, after all
-    other instances are changed.
+    """Make the changes in AWS that the request describes. Calling the function again with the same request is safe. If
+    AWS refuses to change some instances, all other instances are changed before GiveUp is raised.
     """
     match request:
         case Resize():
@@ -142,8 +146,8 @@ def carry_out(ports: Ports, request: Request) -> None:
 
 
 def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
-    """Call `say_where` with the cluster's name, carry out the request unless `dry_run` is true, and return the
-    request's description.
+    """Carry out the request unless `dry_run` is true, and return the request's description. Before any change,
+    `say_where` is called with the cluster's name.
     """
     say_where(f"cluster {request.cluster}")
     if isinstance(request, Resize) and request.old_size == request.new_size:
@@ -155,7 +159,7 @@ def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_
 
 
 def describe(request: Request) -> str:
-    """Describe the request by a sentence and an `aws` command."""
+    """Describe the request by a sentence and by the equivalent `aws` command."""
     return f"{request.sentence}\n  as by: {request.aws_command}"
 
 

@@ -1,4 +1,4 @@
-"""Parse and check cluster policies that people write."""
+"""Parse and check cluster policies that users write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
 
 
 def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
-    """Check the fields of a cluster policy and return the policy. Raises Misconfigured naming all wrong fields."""
+    """Check the fields of a cluster policy and return the policy. Raises Misconfigured with the names of all wrong
+    fields.
+    """
     try:
         return ClusterPolicy.model_validate_json(json.dumps(policy_fields))
     except ValidationError as error:
@@ -37,5 +39,7 @@ def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """The reason why the published MXNet packages cannot train on one of these instance types, or "" without one."""
+    """The reason why the published MXNet packages cannot train on one of the instance types `types`, or "" if training
+    is possible on every type.
+    """
     return next(filter(None, map(cannot_train, sorted(types))), "")

@@ -1,6 +1,7 @@
 """Checked requests to change a cluster's size. Each request is described by a sentence and by an `aws` command. Pure.
 
-A request changes tags or Auto Scaling groups, and the controller reacts to any change of these, also by other programs.
+A request changes tags or Auto Scaling groups. The controller reacts to every change of tags or groups, including
+changes by other programs.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Tag:  # a request to tag machines as elastic workers
 
 @dataclass(frozen=True)
 class Untag:  # a request that workers leave
-    """A request that workers leave the job, made by deleting their elastic tag. The `hurried` instances do not wait for
-    a leave window of the cluster.
+    """A request that workers leave the job. The request deletes the workers' elastic tag. The `hurried` instances do
+    not wait for a leave window of the cluster.
     """
 
     cluster: str
@@ -138,8 +139,8 @@ Request = Resize | Tag | Untag | Replace | Restart
 
 
 def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstance]) -> str | None:
-    """The IAM instance profile that `new` needs as a base node: the profile of the first `base` node with a profile.
-    None if `new` has this profile already.
+    """The IAM instance profile that `new` needs as a base node, or None if `new` has this profile already. The needed
+    profile is taken from the first node in `base` that has a profile.
     """
     profiles_by_instance = {instance.instance: instance.profile for instance in instances}
     profile_of_base_nodes = next(
@@ -156,8 +157,8 @@ def resize(
     to: int | None = None,
     increase: int = 0,
 ) -> Resize:
-    """The request to resize the chosen group, or the only elastic group by default. Raises GiveUp for a wrong group or
-    size.
+    """The request to resize the Auto Scaling group `chosen_group`, by default the cluster's only group of elastic
+    workers. Raises GiveUp for a group that cannot be resized, and for a size outside the group's limits.
     """
     cluster = policy.cluster
     elastic_group_names = [group for group, size in sizes.items() if not size.base]
@@ -193,7 +194,9 @@ def resize(
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
-    """The groups that a person may resize: all except groups of base nodes and the group of the reserved pool."""
+    """The Auto Scaling groups that a person may resize. Groups of base nodes and the group of the reserved pool are
+    left out.
+    """
     pool_group = group_of(policy) if policy.pool is not None else None
     return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pool_group}
 
@@ -219,7 +222,7 @@ def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], k
 
 def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
     """The request that workers leave the job. Raises GiveUp for an instance that is no elastic worker of the cluster.
-    With `now`, workers that are leaving already are accepted.
+    If `now` is true, workers that are already leaving are accepted.
     """
     views_by_id = {node_view.instance: node_view for node_view in views}
     for instance in ids:

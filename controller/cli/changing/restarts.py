@@ -1,6 +1,8 @@
-"""Restart the job of a cluster whose job is over. Workers launched before the restart would be ended at once.
+"""Restart a cluster's job after the job's end. Workers that are launched before the restart would be terminated at
+once.
 
-After a job, base nodes ignore the published target membership. A base node that boots then begins a new job.
+After a job's end, base nodes ignore the published target membership. A base node that boots after the job's end begins
+a new job.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def refuse_if_over(snapshot: Snapshot) -> None:
 
 
 def restart(snapshot: Snapshot) -> Restart:
-    """The request to restart the cluster's job. Raises GiveUp if the job is not over, or no base node is left."""
+    """The request to restart the cluster's job. Raises GiveUp if the job is not over, has only just ended, or has no
+    base node left.
+    """
     cluster = snapshot.cluster
     if not snapshot.decision.job.over:
         raise GiveUp(
@@ -86,8 +90,8 @@ def _base_nodes(snapshot: Snapshot) -> list[View]:
 
 
 def _is_closing(snapshot: Snapshot) -> bool:
-    """Whether the coordinator may still be reporting the job's end, so that a restart would be too early. A coordinator
-    that died before its last report is waited for only CLOSING_SECONDS.
+    """Whether the coordinator may still be reporting the job's end, so that a restart would be too early. If the
+    coordinator died before the last report, the result is False from CLOSING_SECONDS after the job's end.
     """
     job_ended_at = over_since(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
     if snapshot.job_facts is None or snapshot.job_facts.report.closed or job_ended_at is None:

@@ -1,3 +1,3 @@
-"""The commands of `dyntrain`, with their options, questions and output. The functions of the commands import most
-modules when a command runs, so that `--help` is fast.
+"""The commands of `dyntrain`, with options, confirmation questions and output. A command imports most modules only when
+the command runs, so that `--help` is fast.
 """

@@ -23,9 +23,9 @@ def base() -> None:  # `dyntrain base`
 def replace(old: str, new: str, dry_run: bool) -> None:  # `dyntrain base replace`
     """Replace the base node OLD by the prepared node NEW.
 
-    Once NEW is able to serve, NEW's ps-lite servers replace OLD's servers at the next boundary. OLD then leaves the
-    job, and is terminated if the cluster launched it. The command may be repeated. The base node that runs the
-    coordinator cannot be replaced.
+    Once NEW can run ps-lite servers, NEW's servers replace OLD's servers at the next boundary of epochs or segments.
+    After the replacement OLD leaves the job, and is terminated if the cluster launched OLD. Repeating the command is
+    safe. The base node that runs the coordinator cannot be replaced.
     """
     with calling_aws("asking AWS"):
         check_instance_ids((old, new))

@@ -20,7 +20,7 @@ GROUP_OPTION = click.option("--group", help="Which of the cluster's groups; defa
 
 
 class CommandWithNumber(click.Command):
-    """A command that reports -1 as a wrong number of workers, and not as an unknown option."""
+    """A command that reports the argument -1 as a wrong number of workers, and not as an unknown option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for argument in args:
@@ -39,7 +39,7 @@ class CommandWithNumber(click.Command):
 @GROUP_OPTION
 @DRY_RUN
 def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:  # `dyntrain scale`
-    """Set the number of elastic workers in CLUSTER's group to N. Base nodes are not counted."""
+    """Set the number of elastic workers in CLUSTER's group to N. N does not include base nodes."""
     with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, scale_request
 
@@ -87,7 +87,9 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
 @click.option("--now", is_flag=True, help="Wait for no leave window of the cluster, also when it is to leave already.")
 @DRY_RUN
 def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:  # `dyntrain remove`
-    """Delete the elastic tag of workers, so that the workers leave the job at the next boundary."""
+    """Delete the elastic tag of workers. Workers without the tag leave the job at the next boundary of epochs or
+    segments.
+    """
     with calling_aws("asking AWS"):
         check_instance_ids(instances)
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request

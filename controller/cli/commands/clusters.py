@@ -28,7 +28,7 @@ _MAX_INSTANCES_SHOWN = 5
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain cluster create demo --group demo-workers\n  dyntrain cluster list")
 def cluster() -> None:  # `dyntrain cluster`
-    """Register clusters, show their policies, delete clusters."""
+    """Register, list, show, restart and delete clusters."""
 
 
 @cluster.command(
@@ -65,7 +65,9 @@ def create(  # `dyntrain cluster create`
     replace: bool,
     own_mxnet: bool,
 ) -> None:
-    """Register the cluster NAME. For an invalid policy the wrong fields are named, and nothing is written."""
+    """Register the cluster NAME by writing the cluster's policy to SSM. If the policy is invalid, the command names the
+    wrong fields and writes nothing.
+    """
     with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
         from dyntrain.controller.cli.rehearsal.recorded import text_of
@@ -99,8 +101,8 @@ def create(  # `dyntrain cluster create`
 
 
 def _instance_types(ports: Ports, policy: ClusterPolicy) -> set[str]:
-    """The instance types of the policy's pool and of the instances in its groups. If the groups cannot be read, only
-    the pool's type.
+    """The instance types of the policy's pool and of the instances in the policy's Auto Scaling groups. If the groups
+    cannot be read, the result contains only the pool's type.
     """
     pool_types = {policy.pool.instance_type} if policy.pool is not None else set()
     try:
@@ -113,7 +115,7 @@ def _instance_types(ports: Ports, policy: ClusterPolicy) -> set[str]:
 
 
 def _group_warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
-    """Warnings about the policy's Auto Scaling groups that IAM does not let the controller change."""
+    """Warnings about the policy's Auto Scaling groups that the controller has no IAM permission to change."""
     from dyntrain.controller.contract.messages import OWNER_TAG
 
     try:
@@ -191,7 +193,7 @@ def cluster_table(
     "one object, which `cluster create --config` takes", "a field a line", "with its default and what it is"
 )
 def show(name: str, output: str) -> None:  # `dyntrain cluster show`
-    """Show all fields of the cluster NAME's policy, also fields with default values."""
+    """Show all fields of the cluster NAME's policy, including fields with default values."""
     with calling_aws("asking AWS"):
         registry = connect_to_stage().registry
         policy = registry.policy(name)
@@ -235,7 +237,7 @@ def policy_table(policy: ClusterPolicy) -> list[str]:
 @click.argument("name", type=CLUSTER)
 @click.option("--force", is_flag=True, help="Although it still has nodes; they are left running as they are.")
 def delete(name: str, force: bool) -> None:  # `dyntrain cluster delete`
-    """Delete the cluster NAME's parameters. The cluster's instances are left as they are."""
+    """Delete the SSM parameters of the cluster NAME. The cluster's instances are not changed."""
     with calling_aws("asking AWS"):
         from dyntrain.controller.contract.messages import CLUSTER_NAME
 
@@ -264,7 +266,7 @@ def delete(name: str, force: bool) -> None:  # `dyntrain cluster delete`
 @click.argument("name", type=CLUSTER)
 @DRY_RUN
 def restart(name: str, dry_run: bool) -> None:  # `dyntrain cluster restart`
-    """Start the job of the cluster NAME again, after its end, from the first epoch.
+    """After the end of the cluster NAME's job, start the job again from the first epoch.
 
     Running base nodes are rebooted, and stopped base nodes are started.
     """

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 )
 @output_options("a list of one object each", "a line each role, type and purchase option", "a line each instance")
 def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
-    """Print instance-hours by role and purchase option, with their cost where the price is known.
+    """Print instance-hours by role and purchase option, with the cost where the price is known.
 
-    A cluster's hours come from the audit trail, and a job's hours from its machines' files in the bucket. The purchase
-    option "reserved" means an instance in a capacity reservation.
+    The hours of a cluster come from the audit trail. The hours of a job come from files that the job's machines wrote
+    to S3. The purchase option "reserved" means an instance in a capacity reservation.
     """
     if name is not None and cluster is not None:
         raise click.UsageError(f"{name} and --cluster {cluster} exclude each other: give one of them")
@@ -73,7 +73,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
 
 
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
-    """The machine time of the clusters and of the jobs called `name`, or of all clusters and jobs for None."""
+    """The machine time of the clusters and of the jobs called `name`, or of all clusters and jobs if `name` is None."""
     from dyntrain.controller.adapters.jobs import job_ports
     from dyntrain.controller.cli.answers.cost import cluster_usage, job_usage
 

@@ -26,8 +26,8 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 def doctor(cluster: str | None, offline: bool, output: str) -> None:
     """Check credentials, stage, stacks, parameters, groups, hooks, rights, image and wheel; print remedies.
 
-    The command changes nothing, and reads nothing more after half a minute. The exit code is 1 for a fault. A check
-    whose readings AWS denies you gets the verdict "?".
+    The command changes nothing in AWS, and starts no new reading after half a minute. The exit code is 1 if a fault was
+    found. A check gets the verdict "?" if AWS denies you a reading that the check needs.
     """
     if offline:
         from dyntrain.controller.cli.doctor.claims import claims

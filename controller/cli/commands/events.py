@@ -70,7 +70,9 @@ StoredEntry = tuple[str, "TrailEntry"]  # the cluster's name and an entry of its
 
 
 class TrailReader:
-    """Read new entries of the audit trail. Each entry is returned once, although entries are written out of order."""
+    """Read new entries of the audit trail. Each entry is returned only once, although entries may be written late and
+    out of order.
+    """
 
     def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start

@@ -42,8 +42,8 @@ def generate_trainer(
 ) -> None:
     """Write a script HOST.sh for each host, to start a distributed TensorFlow training.
 
-    Run `bash HOST.sh` on the host HOST: the script starts a parameter server and one worker for each GPU, and returns.
-    The training is not elastic.
+    On the host HOST, `bash HOST.sh` starts a parameter server and one worker for each GPU, and then exits. The number
+    of workers cannot change during the training.
     """
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 

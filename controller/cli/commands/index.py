@@ -1,4 +1,4 @@
-"""`dyntrain index`: write the index files that channels and MXNet's random-access readers need."""
+"""`dyntrain index`: write index files for RecordIO files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from dyntrain.controller.contract.errors import GiveUp
 )
 @click.option("--force", is_flag=True, help="Replace indexes that are there.")
 def index(files: tuple[Path, ...], force: bool) -> None:  # `dyntrain index`
-    """Write FILE.idx next to each FILE.rec, with one line per record: its number and its offset in bytes."""
+    """Write FILE.idx next to each FILE.rec. A line of FILE.idx contains a record's number and offset in bytes. Channels
+    and MXNet's random-access readers need an index file for each RecordIO file.
+    """
     with errors_on_one_line():
         from dyntrain.training.worker.channel.framing import index_of
 

@@ -1,4 +1,4 @@
-"""`dyntrain model`: predict the times of training steps and membership changes by the placement of ps-lite servers."""
+"""`dyntrain model`: predict the durations of training steps and membership changes by placement of ps-lite servers."""
 
 from __future__ import annotations
 
@@ -62,9 +62,11 @@ def model(  # `dyntrain model`
     overlap: float,
     output: str,
 ) -> None:
-    """Predict the times of steps, of pauses at changes and of releases after crashes, by the places of ps-lite servers.
+    """Predict the durations of steps, of pauses when a worker joins, and of the release of survivors after a crash. The
+    durations are predicted for several placements of ps-lite servers on nodes.
 
-    The model assumes equal nodes. See training/SCALING.md for the accuracy of the predictions and for settings.
+    The model assumes that all nodes are equal. See training/SCALING.md for the accuracy of the predictions and for
+    settings.
     """
     from dyntrain.training.model.prediction import Machines
     from dyntrain.training.model.table import BASES, COMPUTE, advice, rows
@@ -92,7 +94,7 @@ def model(  # `dyntrain model`
 
 
 def _table_lines(rows: list[Row]) -> list[str]:
-    """The predictions as lines of a table that fits the terminal's width."""
+    """The predicted durations as lines of a table that fits the terminal's width."""
     from dyntrain.controller.cli.text.tables import Column, table
 
     table_cells = [

@@ -1,4 +1,4 @@
-"""`dyntrain pool plan`: print and explain the sizes that the reserved pool would set now, and change nothing."""
+"""`dyntrain pool plan`: print and explain the sizes that pools of reserved instances should have now."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pool() -> None:  # `dyntrain pool`
     '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
 )
 def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntrain pool plan`
-    """Print the idle reserved instances and the size that each pool should have.
+    """Print the idle reserved instances and the size that each cluster's pool should have.
 
     The exit code is 1 if a reading from AWS failed.
     """

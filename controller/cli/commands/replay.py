@@ -72,11 +72,11 @@ def replay(  # `dyntrain replay`
     times: int,
     output: str,
 ) -> None:
-    """Replay recorded EventBridge events from FILES or folders, as JSON or JSON lines, by the controller's own code in
-    memory.
+    """Replay recorded EventBridge events through the controller's own code in memory. FILES are files or folders with
+    JSON or JSON lines.
 
-    Messages of a dead-letter queue are accepted in the form in which the queue stores them. The exit code is 2 for an
-    unreadable path, and 1 for files without events or if the outcome depends on the order of the events.
+    FILES may also contain the unchanged messages of a dead-letter queue. The exit code is 2 for an unreadable path. The
+    exit code is 1 if the files contain no event, or if the outcome depends on the order of the events.
     """
     with errors_on_one_line(), _without_logging():
         from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of

@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 )
 @output_options("all that is known of it as one object", "the figures", "with each change")
 def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:  # `dyntrain report`
-    """Print a job's workers, samples/s, metrics, changes with their causes and pauses, samples and instance-hours.
+    """Print a job's workers, samples/s, metrics, membership changes with causes and pauses, samples and instance-hours.
 
-    JOB is a file events.jsonl or its folder, or the name of a cluster or of its job. The file contains all events,
-    whereas the reports of a job carry a history of limited length. The default is the only registered cluster.
+    JOB is a file events.jsonl, the folder of such a file, or the name of a cluster or job. The file events.jsonl
+    contains all events of a job, whereas a job's reports to the controller contain a history of limited length. Without
+    JOB, the command describes the only job that has reported.
     """
     with errors_on_one_line():
         if png is not None:

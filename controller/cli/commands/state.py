@@ -1,4 +1,6 @@
-"""`dyntrain status` shows nodes and jobs; `dyntrain explain` shows why an instance has its status."""
+"""The command `dyntrain status` shows nodes and jobs. The command `dyntrain explain` shows why an instance has its
+status.
+"""
 
 from __future__ import annotations
 
@@ -108,8 +110,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified_reason(stage: Stage) -> str:
-    """The reason why the controller accepts reports without verifying the sender's identity. "" if it verifies the
-    identity, or if that is unknown.
+    """The reason why the controller accepts reports without verifying the sender's identity. The reason is "" if the
+    controller verifies identities, or if the stage has no setting for identities.
     """
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified_cause
@@ -120,7 +122,7 @@ def _unverified_reason(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """A function that returns the place of a worker's log in an embedded cloud. None if DYNTRAIN_LOCAL_DIRECTORY is not
+    """Return a function that finds a worker's log in an emulation of AWS, or None if DYNTRAIN_LOCAL_DIRECTORY is not
     set.
     """
     directory = os.environ.get(LOCAL_DIRECTORY_VARIABLE)

@@ -52,10 +52,11 @@ UPLOAD_SECONDS = 15.0  # between two uploads of the files to S3
 @click.option("--serve/--no-serve", default=True, help="Start TensorBoard and go on, or write what there is and end.")
 @click.option("-f", "--follow", "following", is_flag=True, help="With --no-serve: go on until the job ends.")
 def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve: bool, following: bool) -> None:
-    """Show metrics, samples/s, workers, pauses and changes over the job's steps in TensorBoard.
+    """Show a job's metrics, samples/s, workers, pauses and membership changes over the steps in TensorBoard.
 
-    JOB is a file events.jsonl or its folder, or the name of a cluster or of its job, whose reports carry a history of
-    limited length. Steps that were trained twice are shown once. The command needs dyntrain's extra `tensorboard`.
+    JOB is a file events.jsonl, the folder of such a file, or the name of a cluster or job. Given a name, the command
+    shows the history in the job's reports to the controller. The reported history is of limited length. A step that was
+    trained twice is shown only once. The command needs dyntrain's extra `tensorboard`.
     """
     with errors_on_one_line(), ExitStack() as exit_stack:
         require(("tensorboard",))
@@ -101,11 +102,13 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
 
 
 class _JobEnded(Exception):
-    """Raised when the job has ended and all its entries are written."""
+    """Raised when the job has ended and all entries of the job for TensorBoard are written."""
 
 
 class _BoardWriter:
-    """Write a job's entries to TensorBoard's files, and upload these files to S3. A failed upload is repeated later."""
+    """Write a job's entries to TensorBoard's files, and upload these files to S3. A failed upload to S3 is repeated
+    later.
+    """
 
     def __init__(self, news: JobNews, files: BoardFiles, bucket: BoardBucket | None) -> None:
         self._news, self._files, self._bucket = news, files, bucket
@@ -126,12 +129,14 @@ class _BoardWriter:
             self._uploaded = time.monotonic()
 
     def finish(self) -> None:
-        """Write and upload the last entries, at the end of the command."""
+        """Called at the end of the command to write and upload the job's last entries."""
         self.write(list(self._news.next()))
         self.upload()
 
     def write_new_entries(self) -> None:
-        """Write the entries that are new since the last call. Raises _JobEnded, or GiveUp if TensorBoard has ended."""
+        """Write the job's entries that are new since the last call. Raises GiveUp if TensorBoard has exited. Raises
+        _JobEnded if TensorBoard was not started and the job is over.
+        """
         if self.board is None and self._news.over:
             raise _JobEnded
         if self.board is not None and self.board.poll() is not None:

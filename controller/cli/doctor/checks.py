@@ -156,7 +156,9 @@ def _identity_finding_of_controller(stage: Stage, region: str) -> Finding:
 
 
 def _identity_finding(subject: str, setting: str, region: str, impostor: str) -> Finding:
-    """Judge how the identity of reporting nodes is verified. `setting` is AWS's public keys, or a keyword instead."""
+    """Judge how the identity of reporting nodes is verified. `setting` contains AWS's public keys, or a keyword in
+    place of keys.
+    """
     if reason := unverified_cause(setting, region):
         identity_text = (
             f"unverified, {reason}: {impostor} can speak for any node; see controller/DEPLOY.md, Verified identities"

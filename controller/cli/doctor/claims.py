@@ -1,8 +1,8 @@
 """The code's assumptions about AWS and its machines, each with evidence, for `dyntrain doctor --offline`.
 
-The evidence of a claim is a witness, that is, third-party software by which a test checks the claim, or the address of
-a document. The tests in `tests/witnesses` require that this list contains all caught error codes and all addresses in
-the code.
+The evidence of an assumption is either a witness or the address of a document. A witness is third-party software by
+which a test checks the assumption. The tests in `tests/witnesses` require that this module lists all caught error codes
+and all addresses in the code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _S3_ERRORS = f"{AWS_DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 @dataclass(frozen=True)
 class CaughtError:
-    """An error code of an AWS operation that a file of the code handles."""
+    """An error code of an AWS operation that a source file handles."""
 
     where: str  # the file that handles the error
     operation: str
@@ -38,7 +38,7 @@ class CaughtError:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption about AWS or its machines, with either a witness or a source."""
+    """An assumption about AWS or its machines, with either a witness or a document as evidence."""
 
     claim: str
     witness: str = ""  # the software by which a test checks the claim
@@ -315,7 +315,7 @@ _CLAIMS_FROM_OTHER_DOCS = (
 
 
 def claims() -> Iterator[Claim]:
-    """All claims, beginning with the claims that have a witness."""
+    """All assumptions about AWS, beginning with the assumptions that have a witness."""
     yield from _WITNESSED_CLAIMS
     yield from (
         Claim(caught_error.claim, f"{BOTOCORE_MODELS}") for caught_error in CAUGHT_ERRORS if not caught_error.source

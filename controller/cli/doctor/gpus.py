@@ -13,8 +13,8 @@ VerdictAndReason = tuple[Literal["ok", "wrong", "unknown"], str]  # of a check
 
 
 def gpu_verdict(cluster: ClusterSeen, policy: ClusterPolicy | None) -> VerdictAndReason | None:
-    """The verdict on the cluster's GPUs with a remedy, or None for machines without known GPUs. Only a stack of the
-    cluster template names, in its parameters, the nodes' build of MXNet.
+    """The verdict on the cluster's GPUs with a remedy, or None for machines without known GPUs. The nodes' build of
+    MXNet is known only from the parameters of a stack that was made from the cluster template.
     """
     stack_parameters = cluster.stack.parameters if isinstance(cluster.stack, StackSeen) else {}
     if "Accelerator" in stack_parameters:

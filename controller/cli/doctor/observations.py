@@ -29,7 +29,7 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """What the doctor has read about an Auto Scaling group. Sizes are numbers of instances."""
+    """What the doctor has read about an Auto Scaling group. The group's sizes are numbers of instances."""
 
     minimum: int  # of the size
     maximum: int  # of the size
@@ -70,7 +70,9 @@ class Right:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """What the doctor has read about a cluster. None means that an object does not exist."""
+    """What the doctor has read about a cluster. A field other than `wheel` is None if the described object does not
+    exist.
+    """
 
     parameters: Mapping[str, str] | Unread  # values, by the last part of the parameter's name
     stack: StackSeen | Unread | None
@@ -83,7 +85,7 @@ class ClusterSeen:
 
 @dataclass(frozen=True)
 class Readings:
-    """All readings of the doctor."""
+    """All readings of AWS that `dyntrain doctor` judges."""
 
     region: str | Unread
     caller: str | Unread  # ARN of the person's IAM identity

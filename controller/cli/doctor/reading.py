@@ -1,5 +1,5 @@
-"""Read from AWS the state that `dyntrain doctor` judges. A failed reading becomes an `Unread`, and prevents no
-other reading. After a deadline nothing more is read.
+"""Read from AWS the state that `dyntrain doctor` judges. A failed reading becomes an `Unread`, and does not prevent
+other readings. After DEADLINE_SECONDS no new reading starts.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Reader:
             raise
 
     def _read_alarms(self, names: Sequence[str]) -> dict[str, str]:
-        """The descriptions of those alarms among `names` that are raised, by alarm name."""
+        """The descriptions of the raised CloudWatch alarms among `names`, by alarm name."""
         cloudwatch = self._aws_client("cloudwatch")
         name_batches = [names[start : start + _ALARMS_PER_CALL] for start in range(0, len(names), _ALARMS_PER_CALL)]
         responses = [
@@ -291,7 +291,7 @@ class Reader:
         return TemplateSeen(instance_tags, template_data.get("ImageId", ""), _volume_sizes(template_data))
 
     def _read_image(self, image: str) -> ImageSeen | None:
-        """Read an AMI by a filter, because a call with the id of a deleted AMI fails."""
+        """Find an AMI by a filter, because a call with the id of a deleted AMI fails."""
         found_images = self._aws_client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])[
             "Images"
         ]

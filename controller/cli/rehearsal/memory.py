@@ -1,4 +1,5 @@
-"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and simulated resources of AWS.
+"""Implementations in memory, for `dyntrain replay`, of the ports through which the controller uses AWS. The
+implementations simulate the DynamoDB table with the table's stream, and other resources of AWS.
 
 AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
 groups have no effect.
@@ -62,7 +63,7 @@ class Memory:  # the table
         )
 
     def take_wake(self, *, tick: bool = False) -> Wake | None:
-        """Take all changes from the table's stream, or return None if the stream is empty."""
+        """Remove and return all changes in the table's stream, or return None for an empty stream."""
         woken_nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
         ticked_clusters = frozenset({self.policy.cluster}) if tick else frozenset()
         wake = Wake(woken_nodes, frozenset(self.clusters_to_wake), ticked_clusters, frozenset(self.groups_to_wake))
@@ -203,8 +204,8 @@ class _Instances:  # EC2 instances
         return {}
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Describe instances by their events. Without a tag event, an instance of the policy's groups gets the tags of
-        the launch template, and any other instance gets no tags.
+        """Describe instances according to the replayed events. An instance without a tag event has the launch
+        template's tags if the instance belongs to one of the policy's groups, and no tags otherwise.
         """
         described_instances = []
         for instance in instances:
@@ -282,8 +283,8 @@ class _Groups:  # Auto Scaling groups
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """The groups' sizes according to the events. The desired size is the number of running instances plus one,
-        because the events may report a failed launch.
+        """The sizes of Auto Scaling groups according to the replayed events. The desired size is the number of running
+        instances plus one, because the events may report a failed launch.
         """
         node_facts = [
             facts

@@ -26,7 +26,7 @@ class Unreadable(GiveUp):
 
 @dataclass(frozen=True)
 class Record:
-    """A record in a file: either an event or a problem."""
+    """A record in a file: either an event, or the reason why the content is no event."""
 
     file: str  # name of the file
     event: Mapping[str, Any] | None
@@ -70,7 +70,7 @@ def text_of(file: Path) -> str:
 
 
 def records_of(file: Path) -> Iterator[Record]:
-    """The records in the file. Raises Unreadable for a file that cannot be read."""
+    """The records in the file, each with an event or a problem. Raises Unreadable for a file that cannot be read."""
     file_name = str(file)
     try:
         file_bytes = file.read_bytes()
@@ -102,7 +102,9 @@ def records_of(file: Path) -> Iterator[Record]:
 
 
 def _parsed_values(text: str) -> tuple[list[Any], str]:
-    """The JSON values in the text, and the problem or "". Each element of a JSON list counts as a value."""
+    """The JSON values in the text, and "" or the reason why the text is not JSON. The elements of a JSON list are
+    returned as separate values.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -111,8 +113,8 @@ def _parsed_values(text: str) -> tuple[list[Any], str]:
 
 
 def _concatenated_values(text: str) -> tuple[list[Any], str] | None:
-    """The values of a text that consists of several JSON values in a row, as `jq` and `aws` print them. None for any
-    other text.
+    """The values of a text that consists of several JSON values in a row, as `jq` and `aws` print them. The result is
+    None for a text that is not a series of JSON values.
     """
     decoder, values, position = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
     try:
@@ -131,8 +133,8 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _records_in_value(name: str, value: Any) -> Iterator[Record]:
-    """The records in one JSON value. Events are unpacked from answers of `aws sqs receive-message`, from SQS messages,
-    and from Lambda's records for a failure destination, whose `requestPayload` is the event.
+    """The records in one JSON value. Events are unpacked from SQS messages, from answers of `aws sqs receive-message`,
+    and from the field `requestPayload` of Lambda's records for a failure destination.
     """
     if isinstance(value, dict) and isinstance(value.get("Messages"), list):
         for message in value["Messages"]:

@@ -1,7 +1,8 @@
-"""Replay recorded events through the controller's rules, intake and converge in memory, and return the reaction.
+"""Replay recorded events in memory through the controller's event rules and the loops `intake` and `converge`.
 
-First all events are stored as facts. Then converge runs until the table's stream is empty. The result must not depend
-on the order of the events, which `--shuffle` checks by permutations.
+At the beginning of a replay, all events are stored as facts. After the last event, `converge` runs until the table's
+stream is empty. The result must not depend on the order of the events. The option `--shuffle` checks the independence
+of the order by replays of permutations.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def differing_permutations(
     seed: int,
     times: int,
 ) -> list[int]:
-    """The numbers of the permutations, with duplicates of events, that end with statuses or members which differ from
-    the result of the recorded order.
+    """Replay `times` random permutations of the events, and return the numbers of the permutations with a different
+    outcome. A permutation also contains duplicates of events. Each outcome is compared with the outcome of the recorded
+    order.
     """
     expected_outcome = replay(records, matching, policy, elastic, now).outcome
     random_generator = random.Random(seed)

@@ -1,4 +1,6 @@
-"""Environment variables of AWS while a command runs: the command's options override the environment."""
+"""Set the environment variables of AWS while a command runs. The command's options override variables that are already
+set.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 
 
 def aws_settings(environment: Mapping[str, str], region: str | None, profile: str | None) -> dict[str, str | None]:
-    """The environment variables that botocore reads, with their values for the command. None unsets a variable.
+    """The environment variables that botocore reads, with their values for the command. A variable with the value None
+    is to be unset.
 
-    As in the `aws` program, options override variables, AWS_REGION overrides AWS_DEFAULT_REGION, and a named profile
-    overrides access keys. botocore ignores AWS_REGION, prefers AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty
-    variable as a profile's name. Therefore an option sets all of these variables.
+    As in the `aws` program, the command's options override environment variables, AWS_REGION overrides
+    AWS_DEFAULT_REGION, and a named profile overrides access keys. The library botocore ignores AWS_REGION, prefers
+    AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty variable as a profile's name. Therefore a chosen region is
+    set in AWS_REGION and AWS_DEFAULT_REGION, and a chosen profile in AWS_PROFILE and AWS_DEFAULT_PROFILE.
     """
     variables: dict[str, str | None] = {
         variable: None for variable in PROFILE_VARIABLES if environment.get(variable) == ""
@@ -28,7 +32,7 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
 
 @contextmanager
 def changed_environment(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> Iterator[None]:
-    """A context in which the environment variables of this process and of its child processes are changed."""
+    """A context in which `settings` change the environment variables of this process and of its child processes."""
     old_values = {variable: environment.get(variable) for variable in settings}
     _set_variables(environment, settings)
     try:

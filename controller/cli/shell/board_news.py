@@ -1,4 +1,4 @@
-"""New entries of a job for TensorBoard, read from the job's events file or from its reports in AWS."""
+"""Read a job's new entries for TensorBoard, from the job's events file or from the job's reports in AWS."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ class JobNews(Protocol):  # a source of new entries
     over: bool  # the job's end was among the entries returned so far
 
     def next(self) -> Iterable[Entry]:
-        """The entries that are new since the last call. Raises GiveUp and RetryLater."""
+        """The job's entries that are new since the last call. Raises GiveUp if the job cannot be read, and RetryLater
+        while AWS is unreachable.
+        """
         ...
 
 
 def news_of(job: str | None) -> JobNews:
-    """The source of a job's entries. `job` is its events file, folder, name or cluster, or None for the only job."""
+    """Return the source of a job's entries for TensorBoard. The argument `job` is the job's events file, folder, name
+    or cluster, or None for the only job.
+    """
     return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
 
 

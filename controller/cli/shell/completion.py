@@ -1,9 +1,9 @@
-"""Shell completion of cluster names, job names and instance ids that a person types.
+"""Shell completion of cluster names, job names and instance ids that the user types.
+
+Errors of the completion are not shown, because a message would disturb the line that the user types.
 
 To enable completion in bash, run this line:
 eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
-
-Errors are not shown, because a message would disturb the line that the user types.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from dyntrain.controller.contract.errors import ControllerError, RetryLater
 
 @contextmanager
 def errors_on_one_line() -> Iterator[None]:
-    """Print an error that a person can correct as one line on stderr, and end with exit code 1."""
+    """A context in which an error that the user can correct is printed on stderr as one line. After the error, the
+    command exits with code 1.
+    """
     try:
         yield
     except RetryLater as error:
@@ -31,7 +33,9 @@ def on_one_line(error: Exception) -> str:
 
 
 def _region_problem() -> str:
-    """The message that the configured AWS region does not exist. "" for a valid region and with AWS_ENDPOINT_URL."""
+    """The message that the configured AWS region does not exist, or "" for an existing region. If AWS_ENDPOINT_URL is
+    set, the region is not checked.
+    """
     if os.environ.get("AWS_ENDPOINT_URL"):
         return ""
     from botocore.session import Session

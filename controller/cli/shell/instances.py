@@ -1,4 +1,4 @@
-"""Check instance ids that people type."""
+"""Check instance ids that users type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyntrain.controller.contract.errors import Misconfigured
 
 
 def check_instance_ids(instances: Iterable[str]) -> None:
-    """Raise Misconfigured for a text that is no instance id."""
+    """Raise Misconfigured if an element of `instances` is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 
     for instance in instances:

@@ -1,4 +1,4 @@
-"""Find the job that a person names by its events file, by its name or by its cluster's name."""
+"""Find the job that the user names by an events file, by the job's name or by the cluster's name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def file_errors_as_give_up(file: Path) -> Iterator[None]:
 
 
 def latest_report(name: str | None) -> JobReport:
-    """The latest report of the job or cluster `name`, or of the only job. Raises GiveUp unless just one job matches."""
+    """The latest report of the job or cluster `name`, or of the only job. Raises GiveUp if no job or several jobs
+    match.
+    """
     ports, registry, _ = connect_to_stage()
     cluster_names = sorted(registry.all())
     job_reports = [facts.report for cluster in cluster_names if (facts := ports.jobs.get(cluster)[0]) is not None]

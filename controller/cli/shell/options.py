@@ -16,7 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
-    """A decorator that adds the options `--output` and `--json` to a command, which gets the format as `output`."""
+    """A decorator that adds the options `--output` and `--json` to a command. The command gets the chosen format as the
+    argument `output`.
+    """
 
     def decorate(command: F) -> F:
         @wraps(command)

@@ -1,4 +1,4 @@
-"""Parse the start times that people type as `--since`."""
+"""Parse the start times that users type as `--since`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SECONDS_BY_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_since(since: str, now: float) -> float:
-    """The start time that the text `since` means, in seconds since the epoch. Raises Misconfigured for any text but a
-    duration or a time.
+    """The start time that the text `since` means, in seconds since the epoch. Raises Misconfigured for a text that is
+    neither a duration nor a time.
     """
     duration = _DURATION.match(since)
     if duration is not None:

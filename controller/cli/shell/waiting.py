@@ -21,8 +21,8 @@ POLL_SECONDS = 0.2  # between two checks for a new progress message
 
 @contextmanager
 def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS) -> Iterator[Callable[[str], None]]:
-    """Print the progress message `doing` on a terminal after `silent` seconds. Calls of the returned function replace
-    the message.
+    """A context that prints the progress message `doing` on a terminal after `silent` seconds. Calls of the function
+    that the context yields replace the progress message.
     """
     terminal = to or sys.stderr
     current_text, stop_event = [doing], threading.Event()
@@ -48,14 +48,14 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
 
 @contextmanager
 def calling_aws(doing: str) -> Iterator[None]:
-    """A context for calls of AWS, which prints a progress message, and prints an error as one line."""
+    """A context for calls of AWS that prints a progress message, and prints an error as one line."""
     with errors_on_one_line(), waiting(doing):
         yield
 
 
 def follow(show: Callable[[], object], pause: Callable[[float], None] = time.sleep) -> Never:
-    """Call `show` repeatedly until the command is interrupted. While AWS is unreachable or throttles calls, one message
-    is printed, and a later call of `show` shows what was missed.
+    """Call `show` repeatedly until the command is interrupted. If AWS is unreachable or throttles calls, one message is
+    printed, and `show` is called again later.
     """
     was_unreachable = False
     while True:

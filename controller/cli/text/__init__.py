@@ -1,1 +1,1 @@
-"""Functions that format the data of `answers` as text for a terminal. Pure."""
+"""Functions that format the data of the package `cli.answers` as text for a terminal. Pure."""

@@ -43,8 +43,8 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
 
 
 def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
-    """The text that `dyntrain pool plan` prints: the sum of idle reserved instances, each pool's size, and with `wide`
-    the inputs.
+    """The text that `dyntrain pool plan` prints about idle reserved instances and each pool's size. If `wide` is true,
+    the text also contains the plan's inputs.
     """
     if not inputs.pools:
         return "no cluster has a pool"

@@ -38,7 +38,9 @@ def cluster_lines(
     colour: bool = False,
     log_of: Callable[[str], str] | None = None,
 ) -> list[str]:
-    """The text lines about a cluster. If `now` is None, times are absolute, for output to a file that is read later."""
+    """The text lines about a cluster. If `now` is None, the lines contain absolute times, for output to a file that is
+    read later.
+    """
     columns = WIDE_COLUMNS if wide else COLUMNS
     rows = [_node_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
@@ -47,8 +49,8 @@ def cluster_lines(
 
 
 def failure_lines(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
-    """Text lines with the script's exception, the reason of the job's failure and the place of the log. Empty without a
-    failure. `log_of(instance)` returns the place of a worker's log, by default on EC2.
+    """Text lines with the script's exception, the reason of the job's failure and the place of the log. The result is
+    empty without a failure. The function `log_of` returns the place of an instance's worker log, by default on EC2.
     """
     job = cluster["job"]
     if job is None:
@@ -92,7 +94,9 @@ def _node_row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, 
 
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
-    """Text lines about the cluster's job, beginning with the job's state. If `now` is None, times are absolute."""
+    """Text lines about the cluster's job, beginning with the job's state. If `now` is None, the lines contain absolute
+    times.
+    """
     unverified_reason = cluster.get("unverified")
     unverified_lines = (
         [f"  identities are unverified, {unverified_reason}: `dyntrain doctor` says what that means"]
@@ -110,8 +114,8 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
 
 
 def _hold_lines(cluster: dict[str, Any]) -> list[str]:
-    """Text lines about Auto Scaling groups whose launches are suspended, with the last line of the failure and the
-    remedy.
+    """Text lines about Auto Scaling groups whose launches are suspended, with the remedy and the last line of the
+    error.
     """
     lines: list[str] = []
     for hold in cluster.get("held") or []:
@@ -198,7 +202,7 @@ def _remaining_lines(cluster: dict[str, Any]) -> list[str]:
 
 
 def _closing_lines(cluster: dict[str, Any]) -> list[str]:
-    """Text lines about a closed cluster: the reason, and how to start its base nodes again."""
+    """Text lines about a closed cluster, with the reason and with advice on how to start base nodes again."""
     closing = cluster.get("closing")
     if not closing:
         return []
@@ -215,8 +219,8 @@ def _since_text(time: float, now: float | None) -> str:
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
-    """The slow workers as (instance, seconds, factor of the median), slowest first. A worker is slow if its own part of
-    a step takes more than SLOW_FACTOR times the median, and SLOW_SECONDS longer than the median.
+    """The slow workers as (instance, seconds, factor of the median), slowest first. A worker is slow if the worker's
+    own part of a step takes more than SLOW_FACTOR times the median, and also more than the median plus SLOW_SECONDS.
     """
     measured_seconds = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(measured_seconds) < 2:

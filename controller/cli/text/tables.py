@@ -41,7 +41,7 @@ def table(
     *,
     colour: bool = False,
 ) -> list[str]:
-    """The text lines of the table. `colours` contains one colour per row, or nothing."""
+    """The text lines of the table. `colours` contains one colour for each row, or is empty."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

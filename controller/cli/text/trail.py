@@ -22,7 +22,9 @@ class EntryText:
 
 
 def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
-    """The text of an entry of the audit trail. With `wide`, it includes fields that are too long for one line."""
+    """The text of an entry of the audit trail. If `wide` is true, the text includes fields that are too long for one
+    line.
+    """
     if isinstance(entry, StatusChanged):
         change_text = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):

@@ -149,8 +149,9 @@ def submit(  # `dyntrain job submit`
 def _request_from_options(
     launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
-    """The job request for a command's `options`. By default the bucket, instance profile and security group come from
-    the stack of `dyntrain job template`, and for an elastic job only the bucket. Raises GiveUp.
+    """The job request that the options of `dyntrain job submit` describe. By default the bucket comes from the stack of
+    `dyntrain job template`. The stack also gives the default instance profile and security group of a job that is not
+    elastic. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
     from dyntrain.controller.cli.commands.job.data import check_channels
@@ -177,7 +178,7 @@ def _request_from_options(
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
-    """A function that returns whether a name is a program of this machine, or a file in the job's code folder."""
+    """Return a function that tells whether a name is a program of this machine or a file in the job's code folder."""
     return lambda name: shutil.which(name) is not None or (Path(code) / name).is_file()
 
 
@@ -219,7 +220,7 @@ def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
 
 
 def _description(request: JobRequest, size: str, price: float | None) -> str:
-    """Describe the machines that the job will create, and their price."""
+    """Describe the machines that the job will launch, with the machines' price."""
     market_text = "Spot " if request.spot else ""
     lines = [
         f"job {request.name}: {request.nodes} {market_text}machines of type {request.instance_type}, "
@@ -243,8 +244,8 @@ def _print_line(text: str) -> None:
 
 
 def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Wait until all nodes of the job run, or until the job ends if `wait` is true. With `wait`, an interrupted job is
-    launched again, at most as many times as its request allows.
+    """Wait until all nodes of the job run, or until the job ends if `wait` is true. If `wait` is true, an interrupted
+    job is launched again, at most as often as the job's option --retries allows.
     """
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED

@@ -29,7 +29,9 @@ def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
 
 
 def channel_variables(words: Sequence[str]) -> dict[str, str]:
-    """Environment variables that tell `job.channel` the S3 folder or manifest of each channel. Raises GiveUp."""
+    """Environment variables from which `job.channel` in a training script learns the S3 folder or manifest of each
+    channel. Raises GiveUp.
+    """
     return {
         channel_variable(channel.name): channel.source
         if _is_folder_or_manifest(channel.source)
@@ -43,8 +45,8 @@ def _is_folder_or_manifest(source: str) -> bool:
 
 
 def common_folder(words: Sequence[str]) -> tuple[str, str]:
-    """The bucket and the folder that contain all channels of a cluster, both "" without channels. Raises GiveUp for
-    channels without a common folder.
+    """The bucket and the folder that contain all channels of a cluster. Bucket and folder are "" for a cluster without
+    channels. Raises GiveUp for channels without a common folder.
     """
     channels = _parsed_channels(words)
     if not channels:

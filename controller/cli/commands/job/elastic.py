@@ -1,4 +1,4 @@
-"""Submit, show and end elastic jobs, each of which is a cluster: `dyntrain job submit --elastic`."""
+"""Submit, show and stop elastic jobs (`dyntrain job submit --elastic`). Each elastic job is a cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def submit_elastic(
     *,
     yes: bool,
 ) -> None:
-    """Submit the elastic job and return once it trains. `typed` contains the names of the options that were given."""
+    """Submit the elastic job, and wait until the job trains. `typed` contains the names of the options that the user
+    gave.
+    """
     check_elastic(request, typed)
     request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
@@ -122,8 +124,8 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
 
 
 def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The phase and its reason of each named elastic job, as in `dyntrain job status`. A job whose state cannot be read
-    has the phase UNKNOWN.
+    """The phase of each named elastic job with the reason for the phase, as in `dyntrain job status`. A job whose state
+    cannot be read has the phase UNKNOWN.
     """
     stacks, stage_connection = _cluster_stacks(launcher), connect_to_stage(stage_of_command())
     phases_and_reasons: dict[str, tuple[str, str]] = {}
@@ -172,7 +174,9 @@ def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name
 
 
 def _follow_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
-    """Print the job's progress until it trains. Raises GiveUp if the job fails, or does not train in START_SECONDS."""
+    """Print the elastic job's progress until the job trains. Raises GiveUp if the job fails, or does not train within
+    START_SECONDS.
+    """
     printed_lines: set[str] = set()
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -196,7 +200,7 @@ def _follow_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, na
 
 
 def progress_lines(job_state: ElasticJobState) -> list[str]:
-    """Text lines with the status of each node and the phase of the job, with reasons of failures. Pure."""
+    """Text lines with the status of each node and the phase of the job, including the reasons of failures. Pure."""
     node_rows = job_state.cluster["nodes"] if job_state.cluster is not None else []
     node_lines = []
     for node in node_rows:
@@ -206,7 +210,7 @@ def progress_lines(job_state: ElasticJobState) -> list[str]:
 
 
 def _cluster_description(request: JobRequest, package: str, size: str, price: float | None) -> str:
-    """Describe the cluster that the job will create, and its price."""
+    """Describe the cluster that the job will create, with the cluster's price."""
     repetition_text = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "

@@ -62,7 +62,9 @@ def stored_job(ports: JobPorts, name: str) -> StoredJob:
 
 
 def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
-    """Read the job's state, in which an end counts that the controller has not stored yet. Writes nothing."""
+    """Read the job's state without writing anything. The state includes an end of the job that the controller has not
+    stored yet.
+    """
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = decision_of(ports, stored, machines).record
@@ -82,7 +84,9 @@ def follow(
     end_phases: Sequence[Phase],
     pause: Pause,
 ) -> JobState:
-    """Call `say` with each new state of the job until its phase is in `end_phases`. Waits while AWS is unreachable."""
+    """Call `say` with each new state of the job until its phase is in `end_phases`. While AWS is unreachable, the
+    function waits.
+    """
     last_text = ""
     while True:
         try:
@@ -100,7 +104,7 @@ def follow(
 
 
 def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
-    """Store the end of a job that has ended, without waiting for the controller's next check."""
+    """If the job has ended, store the end at once instead of waiting for the controller's next check."""
     stored = stored_job(ports, name)
     record = read_state(ports, launcher, name).record
     if record.ended and record != stored.record:
@@ -109,8 +113,9 @@ def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """Launch the next attempt of an interrupted job, unless the job was stopped meanwhile. Waits while machines save
-    files, while AWS is unreachable, and while AWS lacks capacity. Raises GiveUp after RELAUNCH_SECONDS.
+    """Launch the next attempt of an interrupted job, unless the job has been stopped. The function waits while old
+    machines save files, and while AWS is unreachable or lacks capacity. Raises GiveUp if no launch has succeeded after
+    RELAUNCH_SECONDS.
     """
     deadline = ports.clock() + RELAUNCH_SECONDS
     last_message = ""

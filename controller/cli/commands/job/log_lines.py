@@ -19,7 +19,9 @@ class Logs(Protocol):  # of CloudWatch
 
 
 class JobLog:
-    """The log lines of a job's current attempt, of all ranks or of one rank. Each line is returned once."""
+    """A source of the log lines of a job's current attempt, either of all ranks or of one rank. Each log line is
+    returned only once.
+    """
 
     def __init__(self, logs: Logs, record: JobRecord, rank: int | None) -> None:
         ranks = range(record.nodes) if rank is None else (rank,)

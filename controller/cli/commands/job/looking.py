@@ -114,7 +114,7 @@ def _job_lines(job_state: JobState) -> list[str]:
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the job ends.")
 @click.option("--rank", type=click.IntRange(0), help="Only of this node.")
 def logs(name: str, following: bool, rank: int | None) -> None:  # `dyntrain job logs`
-    """Print log lines of the job NAME's nodes from CloudWatch, also of terminated nodes."""
+    """Print log lines of the job NAME's nodes from CloudWatch, including terminated nodes."""
     with errors_on_one_line():
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.logs import CloudWatchLogs
@@ -155,8 +155,9 @@ def _print_new_lines(log: Any) -> int:
     "--now", "at_once", is_flag=True, help="End the machines at once, unsaved; those of a cluster always are."
 )
 def stop(name: str, at_once: bool) -> None:  # `dyntrain job stop`
-    """End the job NAME. The nodes save their artifacts before they are terminated. For an elastic job the stack is
-    deleted, and the code and the volume with the committed training state are kept.
+    """Stop the job NAME. Unless --now is given, the nodes of a job that is not elastic save the job's artifacts before
+    termination. For an elastic job the CloudFormation stack is deleted. The code of an elastic job and the volume with
+    the committed training state are kept.
     """
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
