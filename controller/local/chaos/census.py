@@ -22,7 +22,7 @@ _KIND_BY_COMMAND_TEXT: tuple[tuple[str, Victim | None], ...] = (
 
 
 def victim_kind_of(arguments: list[str]) -> Victim | None:
-    """The kind of the process with these command-line arguments, or None if injected faults must not hit the process."""
+    """The kind of a process with these command-line arguments, or None if faults must not hit the process."""
     return next(
         (
             victim_kind

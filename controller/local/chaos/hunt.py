@@ -77,7 +77,7 @@ class StepMonitor:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """Stop monitoring, and return all periods without a training step, including the period that lasts until now."""
+        """Stop monitoring, and return all periods without a training step, including the period until now."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []

@@ -46,7 +46,7 @@ def in_a_mount_namespace(arguments: Sequence[str]) -> None:
 
 
 def note_own_namespace() -> None:
-    """Record in the environment that this process has, or will have after its next exec, a mount namespace of its own."""
+    """Record that this process has, or will have after its next exec, a mount namespace of its own."""
     os.environ[NAMESPACE_VARIABLE] = str(os.getpid())
 
 
@@ -64,7 +64,7 @@ class HangingVolume:
         self._freezer: subprocess.Popen[bytes] | None = None
 
     def create_and_mount(self) -> None:
-        """Create the volume's file system, and mount the file system at the volume's folder. Raises VolumeUnavailable."""
+        """Create the volume's file system, and mount the file system at `mount`. Raises VolumeUnavailable."""
         if not _in_own_namespace():
             raise VolumeUnavailable(
                 "a volume that hangs needs a mount namespace of its own, from the program unshare (package util-linux)"
