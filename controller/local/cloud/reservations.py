@@ -1,5 +1,5 @@
-"""Reserved Instances and capacity reservations, which moto lacks. Tests and users create reservations here, and
-describe calls show them.
+"""Reserved Instances and capacity reservations, which the AWS emulator moto lacks. Tests and users create reservations
+with this module, and describe calls show the reservations.
 
 Reservations have no effect on launches or bills. Tests set the number of instances that run in a capacity reservation.
 """

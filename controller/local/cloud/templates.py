@@ -1,5 +1,5 @@
-"""Parse CloudFormation templates with libyaml, or as JSON. moto's own parser, which is PyYAML's Python code, takes
-longer than the creation of all resources of a stack.
+"""Parse CloudFormation templates as JSON, or as YAML with the fast library libyaml. The parser of the AWS emulator moto
+is PyYAML's Python code, and takes longer than the creation of all resources of a stack.
 """
 
 from __future__ import annotations
