@@ -27,8 +27,8 @@ INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBR
 
 
 def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The template, with the stage and its tag suffix as defaults of the parameters. The template's resource
-    `StageIdentity` gets the stage's way of verifying identity documents.
+    """The template, with the stage and the stage's tag suffix as default values of parameters. The template's resource
+    `StageIdentity` gets a value that says how the stage verifies identity documents.
     """
     stage_variables = _stage_variables(config, stage)
     for parameter_name, default_value in (
@@ -53,7 +53,7 @@ def packaged_template(app: str, directory: Path) -> str:
     """The app's CloudFormation template as JSON. The result is cached, so later changes of the app have no effect in
     this process.
 
-    Raises AppNotLoaded, or ResourcesInvalid when a file in `.chalice` cannot be read.
+    Raises AppNotLoaded when the app cannot be imported, and ResourcesInvalid when a file in `.chalice` cannot be read.
     """
     chalice_folder = directory / ".chalice"
     try:
