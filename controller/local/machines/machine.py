@@ -24,8 +24,8 @@ _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 @dataclass(frozen=True)
 class MachinePlace:
-    """The place (this host or a network namespace) where a machine runs. The function `tokens_required` says whether
-    the metadata service answers only requests with a token (IMDSv2).
+    """The place where a machine runs: this host or a network namespace. The function `tokens_required` says whether the
+    metadata service answers only requests with a token (IMDSv2).
     """
 
     services: str = "127.0.0.1"  # the address of the cloud's services for this machine
@@ -122,7 +122,7 @@ class Machine:
 
     def shut_down(self) -> None:
         """Ask the machine's init process to shut down. `is_on` becomes false when the machine is off, at the latest
-        soon after `stop_seconds`.
+        shortly after `stop_seconds`.
         """
         self._signal_init_process(signal.SIGTERM)
 

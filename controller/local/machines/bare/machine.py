@@ -23,7 +23,7 @@ DISK_VARIABLE = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes
 
 @dataclass(frozen=True)
 class MachineResources:
-    """The resources that a bare machine uses."""
+    """The root file system, shared folder and network that a bare machine uses."""
 
     image: Path  # the root file system that all bare machines share
     shared: Path  # the folder that stands for the EFS file system
