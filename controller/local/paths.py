@@ -1,4 +1,4 @@
-"""Command-line options that name a folder or file of this machine."""
+"""Check command-line options that name a folder or file of this machine."""
 
 from __future__ import annotations
 
