@@ -60,6 +60,6 @@ class Account:
         return self.arn("ec2", f"instance/{instance_id}")
 
     def instance_tags(self, instance_id: str) -> dict[str, str]:
-        """A copy of the instance's present tags; empty if the instance does not exist."""
+        """A copy of the instance's current tags; empty if the instance does not exist."""
         with self.lock:
             return dict(self.ec2.tags.get(instance_id, {}))

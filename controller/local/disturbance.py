@@ -37,7 +37,7 @@ class DisturbanceRates:
 
 
 class Disturbance:
-    """The present disturbance of the embedded cloud; at first, nothing is disturbed. Thread-safe."""
+    """The current disturbance of the embedded cloud; at first, nothing is disturbed. Thread-safe."""
 
     def __init__(self, seed: int) -> None:
         self._event_random = random.Random(seed)

@@ -24,7 +24,9 @@ class AppNotLoaded(LocalCloudError):
 
 
 class ResourcesInvalid(LocalCloudError):
-    """Raised when `.chalice/resources.yaml` is absent or does not define the table."""
+    """Raised when the controller's stack cannot be created, as when `.chalice/resources.yaml` is absent or defines no
+    table.
+    """
 
 
 class ProvisionFailed(LocalCloudError):

@@ -20,7 +20,7 @@ class Options:
     `behind` seconds after the change. With `launch_tags_emit`, tags given at an instance's launch emit a tag change
     event, which AWS does not promise. `namespaces` gives each machine a network namespace of its own, which needs root;
     otherwise machines share the loopback network. `handler_timeout` replaces each Lambda function's own timeout.
-    `stream_window` is the time in which changes of the table are collected into a batch; AWS collects for one second.
+    `stream_window` is the time (one second in AWS) in which changes of the table are collected into a batch.
 
     `machine_command` is the command that machines run if their user data starts node_bootstrap. The cloud appends
     `--root DIR` to `machine_command`, and replaces `machines.volumes.VOLUME_PLACEHOLDER` by the folder of the machine's

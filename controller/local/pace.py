@@ -83,7 +83,7 @@ slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.pace
 
 
 class Deadline:
-    """A deadline that comes later on a slow host. `passed` measures the slowness again before it returns True, because
+    """A time limit that is extended on a slow host. `passed` measures the slowness again before returning True, because
     the host may have become busier since the last measurement.
     """
 

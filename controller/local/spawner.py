@@ -1,5 +1,5 @@
-"""One thread that starts every child process of the cloud, because a child dies with the thread that forked it (see
-`dyntrain.training.host.parentage`).
+"""One thread that starts every child process of the cloud, because a child process dies with the thread that forked the
+child process (see `dyntrain.training.host.parentage`).
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class UpOptions:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The user's command as the machines run it, and the folder in which they run it. If the folder is None, the
-        machines run the command in the shared volume. Raises CommandNotFound.
+        """The user's command in the form that machines run, and the folder in which the command runs. If the folder is
+        None, the machines run the command in the shared volume. Raises CommandNotFound.
         """
         if not self.command:
             return (), None

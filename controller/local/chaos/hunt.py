@@ -193,7 +193,7 @@ def run_chaos(
     """Run a fault-injection hunt and write its report. Returns exit code 0 if the report has no problems, otherwise
     exit code 1. Raises LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine has a
     network link of its own. With `namespaces`, the hunt also cuts and slows network links, and makes the shared volume
-    hang if this host can mount such a volume.
+    hang if this host can mount a volume that can hang.
     """
     began_at = time.monotonic()
 
@@ -237,8 +237,8 @@ def run_chaos(
 
 
 def _mount_hanging_volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a volume that can hang over the shared folder, which must be empty. Returns None on a host that cannot
-    create such a volume.
+    """Mount a volume that can hang over the shared folder, which must be empty. Returns None if this host cannot mount
+    a volume that can hang.
     """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:

@@ -195,8 +195,8 @@ Planned = TypeVar("Planned", bound=Fault | Change)
 
 def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> tuple[Planned, ...]:
     """Multiply the times of planned faults or changes by `factor`, because a slow host needs more time between faults.
-    Faults and changes are dropped if the multiplied time is not before `duration`. With unchanged times, no worker of a
-    slow host would reach its first step between two faults, and the job would rightly give up.
+    Faults and changes are dropped if the multiplied time is not before `duration`. Without this delay of faults, no
+    worker of a slow host would reach its first step between two faults, and the job would rightly give up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 

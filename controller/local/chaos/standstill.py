@@ -35,7 +35,9 @@ FIRST_STEP_CAUSE = "first_step"
 
 @dataclass(frozen=True)
 class Standstill:
-    """A period without training steps, from one step to the next step, in seconds since the Unix epoch."""
+    """A period without training steps, from one step to the next step; all times are in seconds since the
+    Unix epoch.
+    """
 
     began: float  # time of the last training step before the standstill
     ended: float  # time of the first training step after the standstill

@@ -102,7 +102,7 @@ class FaultInjector:
         time.sleep(max(0.0, began_at + duration - time.monotonic()))
 
     def end(self) -> None:
-        """End all faults that still last. Safe to call twice."""
+        """End all faults that still last. `end` may be called more than once."""
         self._disturbance.set(DisturbanceRates())
         for pid in sorted(self._frozen_pids):
             self._thaw_process(pid)

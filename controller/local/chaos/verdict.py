@@ -113,8 +113,8 @@ def build_hunt_report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Build the report of a fault-injection hunt. `job` has the keys samples_lost, samples_doubled and final_accuracy,
-    and the keys of the result of `standstill.stall_report`.
+    """Build the report of a fault-injection hunt, as a dict for a JSON file. `job` has the keys samples_lost,
+    samples_doubled and final_accuracy, and the keys of the result of `standstill.stall_report`.
     """
     return {
         "seed": seed,

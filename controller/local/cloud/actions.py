@@ -1,5 +1,5 @@
-"""Auto Scaling API calls that the embedded cloud answers without the AWS emulator moto. The emulator moto lacks some of
-these API calls. For the call that terminates an instance, moto would ignore lifecycle hooks.
+"""Auto Scaling API calls that the embedded cloud answers without the AWS emulator moto. The emulator moto lacks the API
+calls for lifecycle actions. For TerminateInstanceInAutoScalingGroup, moto would ignore lifecycle hooks.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class Consequences:
         return answer
 
     def _run_instances(self, answer: ApiAnswer) -> ApiAnswer:
-        """Correct moto's answer to RunInstances so that it agrees with later describe calls: new instances are pending,
-        and have addresses of the embedded cloud.
+        """Correct moto's answer to RunInstances so that the answer agrees with later describe calls: new instances are
+        pending, and have addresses of the embedded cloud.
         """
         xml_text = answer.body.decode()
         instance_ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", xml_text)

@@ -207,7 +207,7 @@ class Cloud:
         self.schedule.start(self.rules)
 
     def stop(self) -> None:
-        """Stop the embedded cloud. Safe to call twice and after a failed start."""
+        """Stop the embedded cloud. `stop` may be called more than once, and after a failed start."""
         self._clean_up.close()
 
     def _create_components(self) -> None:

@@ -47,7 +47,7 @@ class QuietGroup(FakeAutoScalingGroup):
 
 @dataclass
 class Member:
-    """An instance that is a member of a group."""
+    """An instance that is a member of an Auto Scaling group."""
 
     instance_id: str
     group: str

@@ -156,8 +156,8 @@ class Instances:
                 )
 
     def on_reboot(self, instance_id: str) -> None:
-        """Shut the instance's machine down and boot it again from its disk. During the reboot, describe calls show the
-        state running, as in EC2.
+        """Shut the instance's machine down and boot the machine again from its disk. During the reboot, describe calls
+        show the state running, as in EC2.
         """
         with self._account.lock:
             instance = self._instances[instance_id]
@@ -167,8 +167,8 @@ class Instances:
                 instance.machine.shut_down()  # `_check_machines` then boots the machine again
 
     def on_profile_replaced(self, association_id: str) -> None:
-        """Write the new IAM instance profile into moto's instance object. Without this change, describe calls would
-        still show the former profile.
+        """Write the new IAM instance profile into moto's instance object. Without the new profile in moto's object,
+        describe calls would still show the former profile.
         """
         with self._account.lock:
             for association in self._account.ec2.iam_instance_profile_associations.values():

@@ -66,7 +66,7 @@ class PastStates:
         self._tags[instance_id] = [*kept_entries, (shown_until, self._account.instance_tags(instance_id))]
 
     def note_group_states(self) -> None:
-        """Record the present states of all Auto Scaling groups. Callers should call this method often, because a state
+        """Record the current states of all Auto Scaling groups. Callers should call this method often, because a state
         that ends before the next call is not recorded.
         """
         now = self._clock()
@@ -94,7 +94,9 @@ class PastStates:
 
     @contextmanager
     def showing_past(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
-        """A context in which moto answers describe calls as it would have answered them `age_seconds` ago."""
+        """A context in which moto's answers to describe calls show the state that describe calls showed `age_seconds`
+        ago.
+        """
         shown_at, lag_seconds = self._clock() - age_seconds, age_seconds or self._behind_seconds
         if call.service == "autoscaling":
             self.note_group_states()  # record what the call may change

@@ -2,7 +2,7 @@
 hooks, a table's stream and time to live, a role's managed policies, and the transform of `AWS::Serverless::Function`.
 
 The AWS emulator moto creates no wait conditions, no alarms and no state of mount targets. This module does not wait for
-any of these resources.
+wait conditions, alarms or mount targets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FUNCTION_TYPE = "AWS::Serverless::Function"
 
 
 def complete_stack(account: Account, name: str) -> list[tuple[str, str]]:
-    """Add to a stack that moto has just created the parts that moto leaves out. Returns the stack's lifecycle hooks as
-    pairs (group, hook). As in AWS, a hook exists before the first instance of its group runs.
+    """Complete a stack that moto has just created with the parts that moto leaves out. Returns the stack's lifecycle
+    hooks as pairs (group, hook). As in AWS, a hook exists before the first instance of its group runs.
     """
     stack = account.cloudformation.get_stack(name)
     stack_hooks: list[tuple[str, str]] = []

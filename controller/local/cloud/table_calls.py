@@ -1,7 +1,7 @@
 """Pass frequent API calls for DynamoDB tables directly to moto's request handler.
 
-The usual path through moto takes half a second for a query of a thousand items. Calls run one at a time, so every call
-in a burst of calls would wait. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has changed
+The usual path through moto takes half a second for a query of a thousand items. Because calls run one at a time, every
+call in a burst would wait. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has changed
 nothing, so moto's usual path can repeat the call and return the error.
 """
 

@@ -29,5 +29,5 @@ def parse_template(template: str) -> dict[str, Any]:
 
 
 def make_moto_use_fast_parser() -> None:
-    """Make moto's CloudFormation parse templates with this module. Safe to call again."""
+    """Make moto's CloudFormation parse templates with this module. This function may be called more than once."""
     Stack.parse_template = staticmethod(parse_template)  # type: ignore[method-assign]

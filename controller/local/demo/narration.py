@@ -103,8 +103,8 @@ class Narrator:
             self._display.show_line(f"    {line}")
 
     def _show_end(self, ending: str, instance: str) -> None:
-        """Show the job's end. The last shown line has the reason for the job's end and the path of the worker's log
-        file, if the file exists.
+        """Show that the job has ended. The last shown line has the reason for the job's end and the path of the
+        worker's log file, if the file exists.
         """
         if self._skipped_epoch is not None:
             self._display.show_epoch(self._skipped_epoch)

@@ -33,8 +33,8 @@ def build_report(
     leaves: list[DemoRequest],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the demo's report. `statuses` are the statuses of each instance in the controller's audit trail. `joins`
-    and `leaves` are the demo's requests that instances join and leave the job.
+    """Build the demo's report, as a dict for a JSON file. `statuses` are the statuses of each instance in the
+    controller's audit trail. `joins` and `leaves` are the demo's requests that instances join and leave the job.
     """
     epochs = [_epoch_entry(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {

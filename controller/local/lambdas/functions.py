@@ -33,8 +33,8 @@ DEFAULT_TIMEOUT_SECONDS = 3.0  # seconds, as in Lambda
 
 @dataclass(frozen=True)
 class InvocationResult:
-    """The result of an invocation. `kind` is ok, error (the handler raised an exception), timeout, died (the handler
-    process ended) or stopped (the embedded cloud stopped).
+    """The result of an invocation of a Lambda function. `kind` is ok, error (the handler raised an exception), timeout,
+    died (the handler process ended) or stopped (the embedded cloud stopped).
     """
 
     kind: str  # ok, error, timeout, died or stopped
@@ -100,7 +100,9 @@ class FairQueue:
 
 
 class Lambdas:
-    """The pool of handler processes. The first process starts at once; further processes start when they are needed."""
+    """The pool of processes that run Lambda handlers. The first handler process starts at once, and further handler
+    processes start when needed.
+    """
 
     def __init__(
         self,

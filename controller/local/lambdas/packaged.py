@@ -1,5 +1,5 @@
-"""Build the CloudFormation template of a Chalice app, as `make package` writes it, but without the zip of the code.
-Chalice's template is merged with `.chalice/resources.yaml`.
+"""Build the CloudFormation template of a Chalice app. The result is the template that `make package` writes, but
+without the zip file of the code. Chalice's template is merged with `.chalice/resources.yaml`.
 
 A separate process imports the app with the environment variables of the deployed stage, as Chalice does.
 """
@@ -84,7 +84,7 @@ def packaged_template(app: str, directory: Path) -> str:
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
-    """The app's template, as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    """The app's template, as written by `chalice package --stage prod --merge-template .chalice/resources.yaml`."""
     import botocore.session
     import yaml  # type: ignore[import-untyped]
     from chalice.awsclient import TypedAWSClient

@@ -74,7 +74,9 @@ class Rules:
 
 
 def period_of(expression: str) -> float:
-    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for any other expression."""
+    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for an expression of another kind, such as
+    `cron(...)`.
+    """
     rate_match = _RATE_EXPRESSION.match(expression)
     if rate_match is None:
         raise AppNotLoaded(

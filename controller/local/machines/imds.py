@@ -117,8 +117,8 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a lost connection, as when a node is killed during its request. Print any other error with a
-        traceback.
+        """Ignore a lost connection, as when a node is killed during its request. Print errors other than a lost
+        connection with a traceback.
         """
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

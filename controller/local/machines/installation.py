@@ -1,9 +1,9 @@
 """Build the virtual environment from which machines run their programs. In the virtual environment, dyntrain is
 installed from a wheel, as on EC2.
 
-Because of the wheel, a module that is missing in the wheel is also missing on the emulated machines. Machines also find
-no modules in the user's folders. Third-party packages come from this process's site-packages folder, where links of
-editable installs have no effect for machines.
+Because of the wheel, a module that is missing in the wheel is also missing on the emulated machines. Programs on
+machines find no modules in the user's folders. Third-party packages come from this process's site-packages folder,
+where links of editable installs have no effect for machines.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def unit_command() -> tuple[str, ...]:
 
 
 def build_environment(root: Path) -> Path:
-    """Build the nodes' virtual environment if it does not exist, and return its folder. If several processes call this
-    function at once, one process builds the environment and every other process waits.
+    """Build the nodes' virtual environment if it does not exist, and return the environment's folder. If several
+    processes call this function at once, one process builds the environment and every other process waits.
     """
     environments_folder = root / "build" / "nodes"
     environments_folder.mkdir(parents=True, exist_ok=True)

@@ -34,8 +34,8 @@ class MachinePlace:
 
 
 class Machine:
-    """One boot of a machine. As on EC2, the machine's programs get credentials and region from the metadata service,
-    not from the environment.
+    """One boot of a machine, from power-on to power-off. As on EC2, the machine's programs get credentials and region
+    from the metadata service, not from the environment.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Machine:
         )
 
     def _start_init_process(self, argv: tuple[str, ...], environment: dict[str, str], environment_mark: str) -> None:
-        """Start the init process. `environment_mark` is an environment entry NAME=VALUE that only this machine's
-        processes have.
+        """Start the machine's init process, whose output goes to the console log. `environment_mark` is an environment
+        entry NAME=VALUE that only this machine's processes have.
         """
         self._environment_mark = environment_mark
         self.console_path.parent.mkdir(parents=True, exist_ok=True)

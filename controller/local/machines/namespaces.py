@@ -125,8 +125,8 @@ class Namespaces:
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it exists. The host's processes must have ended, because a namespace exists as long as a
-        process in it.
+        """Remove the host, if it exists. The host's processes must have ended, because a network namespace exists until
+        the last process in the namespace has ended.
         """
         with self._lock:
             link_name = self._links.pop(host, None)
@@ -207,8 +207,8 @@ def remove_abandoned_networks() -> list[str]:
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Let the calling thread enter the network namespace, and return a socket that listens in the namespace. The thread
-    must end afterwards, because a thread cannot leave the namespace.
+    """Let the calling thread enter the network namespace, and return a socket that listens in the namespace. The
+    calling thread must end after this call, because a thread cannot leave the namespace.
     """
     with open(namespace, "rb") as namespace_file:
         if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), CLONE_NEWNET):
@@ -232,8 +232,8 @@ def _folder_names(folder: str) -> set[str]:
 
 
 def _remove_link_and_namespace(name: str) -> None:
-    """Remove a host's link, then its namespace. The link ends at once, but the namespace exists until its last process
-    and socket have ended.
+    """Remove a host's link, then its namespace. The link disappears at once, but the namespace exists until its last
+    process and socket have ended.
     """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)

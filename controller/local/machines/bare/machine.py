@@ -32,7 +32,9 @@ class MachineResources:
 
 
 class BareMachine(Machine):
-    """One boot of a bare machine, as EC2 would see it. A reboot by the machine's systemd is part of the same boot."""
+    """One boot of a bare machine, from power-on to power-off. A reboot by the machine's systemd is part of the same
+    boot, because EC2 would not notice the reboot.
+    """
 
     def __init__(
         self,

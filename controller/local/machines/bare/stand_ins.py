@@ -112,7 +112,7 @@ exit 32
 
 def install_stand_ins(root: Path) -> None:
     """Install the replacements for things that exist only in AWS into a machine's root file system. Raises OSError or
-    subprocess.SubprocessError.
+    subprocess.SubprocessError when the installation fails.
     """
     _write_files(root, ROOT_FILES)
     (root / "etc/systemd/system/multi-user.target.wants").mkdir(parents=True, exist_ok=True)
