@@ -1,9 +1,9 @@
-"""The AWS account that moto keeps for one embedded cloud, and the lock that protects the account.
+"""The AWS account of one embedded cloud (an emulation of AWS), and the lock that protects the account.
 
-moto, the emulator of AWS's APIs, keeps its state in globals of the process, separate by account number. Each embedded
-cloud takes an account number of its own, so that several clouds in one process do not see each other. moto changes
-plain dicts from many threads. Therefore every API call, and every change by the embedded cloud itself, must hold the
-account's lock.
+The library moto, which emulates AWS's APIs, keeps the state of each account in global variables of the process. Each
+embedded cloud has an account number of its own, so that embedded clouds in one process share no state. Many threads
+call moto, and moto changes plain dicts. Therefore API calls, except calls to SQS, S3 and CloudWatch Logs, must hold the
+account's lock. Every change of moto's objects by the embedded cloud must also hold the account's lock.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ class Account:
         return self.arn("ec2", f"instance/{instance_id}")
 
     def instance_tags(self, instance_id: str) -> dict[str, str]:
-        """A copy of the instance's present tags; empty if the instance does not exist."""
+        """A copy of the instance's current tags; empty if the instance does not exist."""
         with self.lock:
             return dict(self.ec2.tags.get(instance_id, {}))

@@ -1,4 +1,6 @@
-"""The embedded cloud's agenda: one thread runs delayed actions, ordered by their time."""
+"""The agenda: one thread that runs delayed actions of the embedded cloud (an emulation of AWS) at the actions' due
+times.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """Run delayed actions, which must be short. If an action raises an exception, the exception is logged, and later
-    actions still run.
+    """Run delayed actions one after another, so each action must be short. If an action raises an exception, the
+    exception is logged, and later actions still run.
     """
 
     def __init__(self, log_error: Callable[[str], None]) -> None:
@@ -29,7 +31,7 @@ class Agenda:
         self._thread.start()
 
     def stop(self) -> None:
-        """Drop the pending actions, and wait until the running action has ended."""
+        """Drop the pending actions, and wait, for at most 10 seconds, until the running action has ended."""
         with self._changed:
             self._stopped = True
             self._due.clear()
@@ -37,7 +39,7 @@ class Agenda:
         self._thread.join(10.0)
 
     def run_after(self, seconds: float, action: Action) -> None:
-        """Run `action` once, `seconds` after this call. Once `stop` was called, no action is accepted."""
+        """Run `action` once, `seconds` after this call. After a call of `stop`, new actions are ignored."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))

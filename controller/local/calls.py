@@ -1,4 +1,4 @@
-"""Parse API calls that come over HTTP, and build answers in AWS's formats.
+"""Parse API calls that clients send over HTTP, and build answers in AWS's formats.
 
 EC2, Auto Scaling and the older protocol of SQS use query requests: form-encoded parameters and answers in XML. SSM,
 DynamoDB and EventBridge use requests and answers in JSON.
@@ -22,7 +22,7 @@ AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 @dataclass(frozen=True)
 class ApiCall:
-    """An API call of a client."""
+    """A client's call of an AWS API, as parsed from the client's HTTP request."""
 
     service: str  # the signing name: ec2, autoscaling, ssm, dynamodb or events
     action: str  # the name of the API operation
@@ -31,8 +31,8 @@ class ApiCall:
     document: dict[str, Any]  # the body of a JSON request
 
     def list_values(self, prefix: str) -> list[str]:
-        """The values of a list in a query request, in order. The keys of the list are `prefix.1`, `prefix.2`, ... or
-        `prefix.member.1`, ...
+        """The values of a list parameter of a query request, in the list's order. The values have the keys `prefix.1`,
+        `prefix.2`, ... or `prefix.member.1`, ...
         """
         numbered_values = []
         for key, value in self.form.items():
@@ -55,8 +55,8 @@ class ApiAnswer:
 
 
 def parse_call(authorization: str, target: str, content_type: str, body: bytes) -> ApiCall:
-    """Parse a request. Never raises an error: a request that cannot be parsed becomes an `ApiCall` with empty fields,
-    and moto receives the unchanged request.
+    """Parse a request. No request raises an error: a request that cannot be parsed becomes an `ApiCall` with empty
+    fields. The AWS emulator moto still receives the unchanged request.
     """
     credential_scope = _CREDENTIAL_SCOPE.search(authorization)
     region, service = (credential_scope[1], credential_scope[2]) if credential_scope else ("", "")
@@ -99,7 +99,9 @@ def refusal_answer(call: ApiCall, refusal: ApiError) -> ApiAnswer:
 
 
 def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, element: str = "") -> ApiAnswer:
-    """An XML answer of Auto Scaling. If `element` is not empty, an element of that name encloses the `fields`."""
+    """An XML answer to an API call of Auto Scaling. If `element` is not empty, an XML element with the name `element`
+    encloses the `fields`.
+    """
     inner_xml = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in (fields or {}).items())
     if element:
         inner_xml = f"<{element}>{inner_xml}</{element}>"

@@ -26,7 +26,7 @@ THROTTLING_ERRORS = {
 
 @dataclass(frozen=True)
 class DisturbanceRates:
-    """How strongly the embedded cloud is disturbed."""
+    """How often and for how long each kind of disturbance happens in the embedded cloud."""
 
     lost: float = 0.0  # fraction of the events that are not delivered
     doubled: float = 0.0  # fraction of the events that are delivered twice
@@ -37,7 +37,7 @@ class DisturbanceRates:
 
 
 class Disturbance:
-    """The present disturbance of the embedded cloud; at first, nothing is disturbed. Thread-safe."""
+    """The current disturbance of the embedded cloud; at first, nothing is disturbed. Thread-safe."""
 
     def __init__(self, seed: int) -> None:
         self._event_random = random.Random(seed)
@@ -51,8 +51,8 @@ class Disturbance:
             self.rates = rates
 
     def delivery_delays(self, usual_delays: list[float], losable: bool) -> list[float]:
-        """The delays of an event's deliveries, which replace `usual_delays`; empty for a lost event. Scheduled events
-        are not `losable`, because AWS delivers them at least once.
+        """The delays, in seconds, after which an event is delivered, in place of `usual_delays`. The list is empty if
+        the event is lost. `losable` is False for scheduled events, because AWS delivers scheduled events at least once.
         """
         with self._lock:
             rates = self.rates
@@ -69,12 +69,12 @@ class Disturbance:
             return delays
 
     def extra_age_seconds(self) -> float:
-        """The extra age of a describe call's answer, in seconds."""
+        """A random number of seconds by which the answer to a describe call is older than usual."""
         with self._lock:
             return self._age_random.uniform(0.0, self.rates.behind_seconds)
 
     def raise_if_throttled(self, call: ApiCall) -> None:
-        """Raise ApiError when the call is throttled."""
+        """Raise ApiError for a random fraction of the calls to a throttled service."""
         with self._lock:
             if self._happens_by_chance(f"throttled {call.service}", self.rates.throttled.get(call.service, 0.0)):
                 raise THROTTLING_ERRORS[call.service]

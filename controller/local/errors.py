@@ -1,7 +1,7 @@
-"""Errors of the embedded cloud, and error answers to its API clients.
+"""Errors of the embedded cloud (an emulation of AWS), and error answers to API clients.
 
-A `LocalCloudError` tells the user who starts the embedded cloud what to do. An `ApiError` is answered to an API client,
-in AWS's words.
+A `LocalCloudError` tells the user who starts the embedded cloud what to do. An `ApiError` becomes an error answer to an
+API client, with AWS's code and message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class AppNotLoaded(LocalCloudError):
 
 
 class ResourcesInvalid(LocalCloudError):
-    """Raised when `.chalice/resources.yaml` is absent or does not define the table."""
+    """Raised when the controller's stack cannot be created, as when `.chalice/resources.yaml` is absent or defines no
+    table.
+    """
 
 
 class ProvisionFailed(LocalCloudError):

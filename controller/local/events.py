@@ -142,7 +142,7 @@ def activity_result(
     message: str = "",
 ) -> Event:
     """The event that a launch or a termination in a group has succeeded or failed, such as `EC2 Instance Launch
-    Successful`. If a launch failed before it made an instance, `instance_id` is "".
+    Successful`. If a launch failed before an instance was created, `instance_id` is "".
     """
     activity_text = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
     detail = {

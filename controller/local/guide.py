@@ -17,8 +17,8 @@ PROGRAM_NAME = "dyntrain"
 
 
 def program_folder(started_as: str, interpreter: str) -> Path:
-    """The folder that contains the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, this
-    is the interpreter's folder.
+    """The folder that contains the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, the
+    result is the Python interpreter's folder.
     """
     program = Path(started_as)
     return (program if program.name == PROGRAM_NAME and program.is_file() else Path(interpreter)).absolute().parent
@@ -30,7 +30,7 @@ def path_line(folder: Path) -> str:
 
 
 def guide_text(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
-    """The text of the guide. `job_description` says what the job trains."""
+    """The text of the guide that `dyntrain local up` prints. `job_description` says what the job trains."""
     from dyntrain.controller.contract.messages import parameter
 
     variables = cloud.environment

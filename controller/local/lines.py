@@ -9,9 +9,9 @@ from dyntrain.controller.local.pace import Deadline
 
 
 def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tuple[bytes, bytes]:
-    """Read the next line. Returns the line, and the bytes that were read after the line, which the caller passes as
-    `pending` to the next call. Raises TimeoutError after the deadline, and EOFError when the output ends before the
-    line does.
+    """Read the next line of a child process's output. Returns the line and the bytes that were read after the line. The
+    caller passes the bytes after the line as `pending` to the next call. Raises TimeoutError after the deadline, and
+    EOFError when the output ends before the line is complete.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)

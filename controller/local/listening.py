@@ -1,4 +1,6 @@
-"""Listen on ports of this machine. The message of an error names the option that chooses another port."""
+"""Listen on ports of this machine. If a port cannot be used, the error's message names the command-line option that
+chooses another port.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from dyntrain.controller.local.errors import PortInUse
 
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """Listen on a port; 0 means any free port. Raises PortInUse, whose message says what to do."""
+    """Return a socket that listens on a port; `port` 0 means any free port. Raises PortInUse, whose message says what
+    to do.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

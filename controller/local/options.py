@@ -1,4 +1,6 @@
-"""All options of the embedded cloud. By default, events are repeated, delayed and reordered, and describe calls lag."""
+"""All options of the embedded cloud (an emulation of AWS). By default, events are repeated, delayed and reordered, and
+describe calls lag.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,19 @@ LOCAL_STAGE = "local"
 class Options:
     """Options of the embedded cloud. All durations are in seconds.
 
-    `schedule_scale` multiplies the period of every scheduled rule, and `hook_scale` multiplies every lifecycle hook's
-    timeout; 1.0 is AWS's pace. Describe calls show a new state of an instance `describe_lag` seconds after its event,
-    and a change of tags or groups up to `behind` seconds after the change. With `launch_tags_emit`, tags given at an
-    instance's launch emit a tag change event, which AWS does not promise. `namespaces` gives each machine a network
-    namespace of its own, which needs root; otherwise machines share the loopback network. `handler_timeout` replaces
-    each Lambda function's own timeout. `stream_window` is the time in which a batch of changes of the table is
-    collected; in AWS it is one second.
+    `schedule_scale` multiplies the period of every scheduled rule; with 1.0, periods are as in AWS. `hook_scale`
+    multiplies every lifecycle hook's timeout; with 1.0, timeouts are as in AWS. Describe calls show a new state of an
+    instance `describe_lag` seconds after the state change. Describe calls show a change of tags or groups at most
+    `behind` seconds after the change. With `launch_tags_emit`, tags given at an instance's launch emit a tag change
+    event, which AWS does not promise. `namespaces` gives each machine a network namespace of its own, which needs root;
+    otherwise machines share the loopback network. `handler_timeout` replaces each Lambda function's own timeout.
+    `stream_window` is the time (one second in AWS) in which changes of the table are collected into a batch.
 
-    `machine_command` is the command of machines whose user data asks for node_bootstrap. The cloud appends `--root
-    DIR`, and replaces `machines.volumes.VOLUME_PLACEHOLDER` by the folder of the machine's volume. Without
-    `machine_command`, machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare`
-    is the root file system of bare machines (`machines.bare`), which need `namespaces`.
+    `machine_command` is the command that machines run if their user data starts node_bootstrap. The cloud appends
+    `--root DIR` to `machine_command`, and replaces `machines.volumes.VOLUME_PLACEHOLDER` by the folder of the machine's
+    volume. Without `machine_command`, machines run the node's systemd unit from an installed dyntrain
+    (`machines.installation`). `bare` is the root file system of bare machines (`machines.bare`), which need
+    `namespaces`.
     """
 
     region: str = "us-east-1"

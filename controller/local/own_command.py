@@ -1,4 +1,6 @@
-"""Check a user's own training command before the embedded cloud starts, so that a typing mistake shows at once."""
+"""Check a user's own training command before the embedded cloud starts, so that a typing mistake is
+reported at once.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ def current_folder() -> Path:
 
 
 def check_command(command: Sequence[str], folder: Path, path: str) -> None:
-    """Check that the command's program and script exist. The program is searched in the folders of `path`. Relative
-    file names start in `folder`, where the command will run. Raises CommandNotFound, which names the missing file.
+    """Check that the command's program and script exist. The program is searched in the folders that `path` lists, as
+    in the variable PATH. Relative file names are relative to `folder`, where the command will run. Raises
+    CommandNotFound, which names the missing file.
     """
     program, script = command[0], script_of(command)
     if not program:
@@ -49,9 +52,9 @@ def check_command(command: Sequence[str], folder: Path, path: str) -> None:
 
 
 def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
-    """The command for bare machines, which run the command in the shared volume and with their own Python. `volume` is
-    the folder on this host that becomes the shared volume, if the user named a folder. Raises CommandNotFound if the
-    script is not in the volume.
+    """The user's command in the form that bare machines can run. Bare machines run the command in the shared volume,
+    with the machine's own Python. `volume` is the folder on this host that becomes the shared volume, or None if the
+    user named no folder. Raises CommandNotFound if the script is not in the volume.
     """
     script = script_of(command)
     script_path = None if script is None else _path_on_volume(script, volume)

@@ -1,10 +1,10 @@
-"""Measure how slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
+"""Measure how slow this host is at the moment, to extend time limits while the host is busy.
 
-All time limits of the tests also use this module. Each limit is written generously for an idle host, and multiplied by
-this host's slowness. A time limit ends a hang, and never judges the speed of the code.
+All time limits of the tests also use this module. Each time limit is generous for an idle host, and is multiplied by
+this host's slowness. The purpose of a time limit is to end a hang, not to judge the speed of the code.
 
-Slowness is measured as the time in which a process starts and imports some modules, compared with the same time on an
-idle reference host. The measured process runs at low priority, as the machines of the embedded cloud do.
+Slowness is the time in which a process starts and imports some modules, divided by the same process's time on an idle
+reference host. The measured process runs at low priority, as the machines of the embedded cloud do.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LONGEST_SECONDS = 60.0  # seconds after which a measurement is cut off
 
 
 class Pace:
-    """The pace of this host. `measure` returns the seconds that MEASURED_COMMAND takes, and is called at most once in
-    FRESH_SECONDS. Safe to use from any thread.
+    """The current slowness of this host. The function `measure` returns the seconds that MEASURED_COMMAND takes, and is
+    called at most once in FRESH_SECONDS. Safe to use from any thread.
     """
 
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,8 +42,8 @@ class Pace:
         self._lock = threading.Lock()
 
     def slowness(self, measure_now: bool = True) -> float:
-        """How many times slower than the reference host this host recently was at its slowest; at least 1. With
-        `measure_now` false, nothing is measured, so the call is quick.
+        """The greatest recent slowness of this host, as a factor compared with the idle reference host; at least 1.
+        With `measure_now` false, nothing is measured, so the call is quick.
         """
         with self._lock:
             if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
@@ -63,7 +63,7 @@ class Pace:
         ]
 
     def patient(self, seconds: float) -> float:
-        """The upper limit for a wait that should take at most `seconds` on an idle host."""
+        """The time limit, in seconds on this host, for a wait that should take at most `seconds` on an idle host."""
         return seconds * HEADROOM * self.slowness()
 
     def paced(self, seconds: float) -> float:
@@ -83,8 +83,8 @@ slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.pace
 
 
 class Deadline:
-    """A deadline that comes later on a slow host. `passed` measures the slowness again before it returns True, because
-    the host may have become busy since.
+    """A time limit that is extended on a slow host. `passed` measures the slowness again before returning True, because
+    the host may have become busier since the last measurement.
     """
 
     def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:

@@ -1,5 +1,5 @@
-"""The demo cluster's prepare-data script, which writes scikit-learn's handwritten digits to the shared volume, into the
-script's own folder.
+"""The demo cluster's prepare-data script, which writes scikit-learn's handwritten digits to the script's own folder on
+the shared volume.
 
 `stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs the script: the first
 node writes the digits, and later nodes find the written file.

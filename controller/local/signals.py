@@ -26,9 +26,9 @@ class EndedBySignal(BaseException):
 
 
 class SignalWaiter:
-    """Let the main thread wait until a signal ends the program. The function `signal.pause` could wait for ever,
-    because the kernel may give the signal to another thread, or because Python drops an EndedBySignal that is raised in
-    a `__del__`.
+    """Let the main thread wait until a signal ends the program. The function `signal.pause` is not used, because the
+    function could wait for ever. The kernel may give the signal to another thread, or Python may drop an EndedBySignal
+    that is raised in a `__del__`.
     """
 
     def __init__(self, receiver: socket.socket) -> None:

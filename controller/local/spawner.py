@@ -1,5 +1,5 @@
-"""One thread that starts every child process of the cloud, because a child dies with the thread that forked it (see
-`dyntrain.training.host.parentage`).
+"""One thread that starts every child process of the cloud, because a child process dies with the thread that forked the
+child process (see `dyntrain.training.host.parentage`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Start child processes, each in a session of its own (setsid). Therefore a terminal's Ctrl-C reaches only the
-    cloud's own process, which stops the started processes in order.
+    """Start child processes, each in a session of its own (setsid). Because of the separate sessions, Ctrl-C in a
+    terminal reaches only the cloud's own process, which then stops the child processes cleanly.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Spawner:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Child processes that still run die with the thread."""
+        """Stop the thread that starts processes. Child processes that still run die when the thread ends."""
         self._requests.put(None)
         self._thread.join(SPAWN_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Create a cluster in the embedded cloud through CloudFormation, from the template that users deploy."""
+"""Create a cluster in the embedded cloud (an emulation of AWS) from the CloudFormation template that users deploy."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def create_stack(
     policy: Mapping[str, Any] | None = None,
     wheel: Path | None = None,
 ) -> Cluster:
-    """Create a cluster's stack. `extra` adds parameters of the template, and `policy` adds fields of the cluster's
-    policy. Machines that run their user data install `wheel` from S3. Raises ProvisionFailed with AWS's message.
+    """Create the CloudFormation stack of a cluster. `extra` has additional parameters of the template. `policy` has
+    additional fields of the cluster's policy. Machines that run their user data install `wheel` from S3. Raises
+    ProvisionFailed with AWS's message.
     """
     bucket = BUCKET_PATTERN.format(cloud.account.number)
     parameters = {
@@ -85,8 +86,8 @@ def create_stack(
 
 
 def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
-    """Upload the wheel to the bucket where machines and `doctor` look for it. Without a wheel, upload an empty file for
-    machines that do not run their user data and install nothing.
+    """Upload the wheel to the bucket where machines and the command `dyntrain doctor` look for the wheel. Without a
+    wheel, upload an empty file for machines that do not run their user data and install nothing.
     """
     s3 = cloud.client("s3")
     if bucket not in [existing["Name"] for existing in s3.list_buckets()["Buckets"]]:
@@ -113,8 +114,8 @@ def create_jobs_stack(cloud: Cloud) -> None:
 
 
 def digits_command(epochs: int, *extra_arguments: str, python: str = "python") -> tuple[str, ...]:
-    """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. With
-    `epochs` 0, the training has no end.
+    """The command that trains on the handwritten digits. The command must run in the folder of the shared volume where
+    the prepare script writes the digits. With `epochs` 0, the training never ends.
     """
     module_arguments = (
         "-m",
@@ -137,8 +138,8 @@ def write_prepare_script(shared: Path) -> Path:
 
 
 def fill_volume(shared: Path) -> None:
-    """Write the handwritten digits and their prepare script to the shared volume. Nodes without scikit-learn need the
-    written digits, because scikit-learn is their source.
+    """Write the handwritten digits and their prepare script to the shared volume. The digits come from scikit-learn, so
+    nodes without scikit-learn need the written digits.
     """
     write_prepare_script(shared)
     prepare_digits.write_digits(shared / prepare_digits.DATA_FILE)

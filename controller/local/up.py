@@ -1,4 +1,6 @@
-"""Run `dyntrain local up`: the embedded cloud with a cluster, whose events are printed until Ctrl-C."""
+"""Run `dyntrain local up`: the embedded cloud (an emulation of AWS) with a cluster, whose events are printed until
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ class UpOptions:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The user's command as the machines run it, and the folder in which they run it. If the folder is None, the
-        machines run the command in the shared volume. Raises CommandNotFound.
+        """The user's command in the form that machines run, and the folder in which the command runs. If the folder is
+        None, the machines run the command in the shared volume. Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -160,8 +162,8 @@ def _job_description(chosen: UpOptions) -> str:
 
 
 def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
-    """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that stops
-    the printing.
+    """Start to print the events of the cluster and the job below the guide, as the demo does. Returns a function that
+    stops the printing.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
     from dyntrain.controller.local.demo.narration import Narrator
@@ -181,7 +183,7 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log file of the worker on an instance, or in one of the instance's slots, or None if no log exists."""
+    """The log file of the worker on an instance or in a slot of an instance, or None if no log file exists."""
     machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
     plain_log, bare_log = machine_folder / log_path, machine_folder / "disk" / "upper" / log_path

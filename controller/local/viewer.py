@@ -24,9 +24,10 @@ STOP_SECONDS = 10.0  # limit for the end of the dashboard
 def dashboard(
     environment: Mapping[str, str], state_dir: Path, port: int, *, allow_changes: bool = False
 ) -> Iterator[str]:
-    """A context that runs the dashboard and gives its address. The dashboard ends when the block or this process ends.
-    `state_dir` is the embedded cloud's directory. The thread that enters the context must live until the block ends.
-    Raises LocalCloudError with the command's output if the dashboard does not start.
+    """A context that runs the dashboard and gives the dashboard's address. The dashboard ends when the `with` block or
+    this process ends. `state_dir` is the folder of the embedded cloud's files. The thread that enters the context must
+    live until the block ends, because the dashboard dies with this thread. Raises LocalCloudError with the command's
+    output if the dashboard does not start.
     """
     inherited_variables = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))

@@ -1,1 +1,1 @@
-"""The fault-injection hunt: a test of the whole system under random faults and changes of simulated users."""
+"""The fault-injection hunt: a test of the system under random faults, while simulated users change the cluster."""

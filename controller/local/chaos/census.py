@@ -1,4 +1,4 @@
-"""Find the processes of one embedded cloud in /proc, and sort the processes by their kind."""
+"""Find the processes of one embedded cloud (an emulation of AWS) in /proc, and tell the kind of each process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KIND_BY_COMMAND_TEXT: tuple[tuple[str, Victim | None], ...] = (
 
 
 def victim_kind_of(arguments: list[str]) -> Victim | None:
-    """The kind of a process, by its command-line arguments, or None if no injected fault may hit the process."""
+    """The kind of a process with these command-line arguments, or None if faults must not hit the process."""
     return next(
         (
             victim_kind
@@ -34,8 +34,8 @@ def victim_kind_of(arguments: list[str]) -> Victim | None:
 
 
 def victim_processes(root: int) -> dict[Victim, list[int]]:
-    """The ids of the descendants of the process `root` for each kind of process, in order. Zombie processes have no
-    command line and are left out.
+    """The sorted ids of the descendants of the process `root`, grouped by kind of process. Zombie processes are left
+    out, because a zombie process has no command line.
     """
     victims: dict[Victim, list[int]] = {victim_kind: [] for victim_kind in Victim}
     for pid in sorted(descendants(root)):
@@ -46,8 +46,8 @@ def victim_processes(root: int) -> dict[Victim, list[int]]:
 
 
 def stray_processes(endpoint: str) -> list[str]:
-    """Running processes with the embedded cloud's endpoint in their environment, as `pid command`. The cloud sets this
-    environment variable for every process that it starts.
+    """Running processes whose environment names the embedded cloud's endpoint, each as a text `pid command`. The
+    embedded cloud sets the variable AWS_ENDPOINT_URL in the environment of every process that the cloud starts.
     """
     return [
         f"{pid} {' '.join(_command_line_arguments(pid))}"[:200]

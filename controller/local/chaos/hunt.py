@@ -1,6 +1,6 @@
 """Run a fault-injection hunt: inject faults into all processes of the system, except moto (the emulator of AWS's APIs),
-while simulated users change the cluster. When the faults have ended, the cluster must reach the state that the users
-last requested.
+while simulated users change the cluster. When the faults have ended, the cluster must reach the state that the
+simulated users last requested.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class NeverStarted(LocalCloudError):
 
 
 class StepMonitor:
-    """Find the periods without a training step. Each worker writes a line to its ledger file before every step, so a
-    training job's ledgers grow.
+    """Find the periods in which the job makes no training step. Each worker writes a line to its ledger file before
+    every step, so the ledger files grow while the job trains.
     """
 
     def __init__(self, mount: Path, print_line: Callable[[str], None]) -> None:
@@ -77,7 +77,7 @@ class StepMonitor:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """Stop monitoring, and return all periods without a training step, including the present period."""
+        """Stop monitoring, and return all periods without a training step, including the period until now."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []
@@ -105,7 +105,9 @@ class StateReader:
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
     def read_state(self) -> ClusterState:
-        """Read the cluster's state. Raises BotoCoreError, ClientError, or RuntimeError when `dyntrain status` fails."""
+        """Read the states of the cluster's instances, group, nodes and job. Raises BotoCoreError or ClientError when a
+        call to AWS fails, and RuntimeError when `dyntrain status` fails.
+        """
         instance_pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
@@ -158,7 +160,7 @@ class StateReader:
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:
-        """The job's events so far."""
+        """All events that the job has recorded so far."""
         return list(read_events(self._job_folder().events))
 
     def cool_down_seconds_left(self, now: float) -> float:
@@ -188,9 +190,10 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Run a fault-injection hunt and write its report. Returns exit code 0 when the report has no problems, otherwise
-    1. Raises LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine is a host with a
-    network link, and the hunt also cuts links, slows links and makes the shared volume hang.
+    """Run a fault-injection hunt and write its report. Returns exit code 0 if the report has no problems, otherwise
+    exit code 1. Raises LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine has a
+    network link of its own. With `namespaces`, the hunt also cuts and slows network links, and makes the shared volume
+    hang if this host can mount a volume that can hang.
     """
     began_at = time.monotonic()
 
@@ -234,8 +237,8 @@ def run_chaos(
 
 
 def _mount_hanging_volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
-    """Replace the shared folder, which must be empty, by a mounted volume that can hang. Returns None on a host that
-    cannot create such a volume.
+    """Mount a volume that can hang over the shared folder, which must be empty. Returns None if this host cannot mount
+    a volume that can hang.
     """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
@@ -312,8 +315,8 @@ def _run_hunt(
 def _wait_until_settled(
     state_reader: StateReader, people: SimulatedUsers, print_line: Callable[[str], None]
 ) -> Verdict:
-    """Wait until the cluster's state is as the users requested, and stays so while two more epochs end; return the last
-    verdict. After a time limit, the last verdict is returned in any case.
+    """Wait until the cluster's state is as the users requested and two more epochs have ended, and return the last
+    verdict. If a time limit passes first, the returned verdict lists the differences from the requests.
     """
     time_limit = QUIET_SECONDS + state_reader.cool_down_seconds_left(time.time())
     deadline = Deadline(time_limit, headroom=1.0)

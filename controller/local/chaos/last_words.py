@@ -1,5 +1,5 @@
-"""Show the last log lines of a failed fault-injection hunt. The log files are deleted with the cloud, and no hunt can
-be repeated exactly.
+"""Show the last log lines of a failed fault-injection hunt. The log lines must be shown, because the log files are
+usually deleted with the cloud and no hunt can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ WARNING_LEVELS = {"WARNING", "ERROR", "CRITICAL"}
 
 
 def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
-    """The last log lines of each machine that a problem names and of every coordinator, and warnings of the
-    controller's handlers.
+    """The last log lines of each machine that `problems` mention. The result also has the last log lines of every
+    coordinator, and the last warnings of the controller's handlers.
     """
     problems_text = "\n".join(problems)
     for machine_folder in sorted((state_dir / "machines").glob("*")):
@@ -32,7 +32,9 @@ def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
 
 
 def log_tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last `lines` lines of the file; with `lines` 0, all lines of its last TAIL_BYTES."""
+    """The last `lines` lines of the file, from at most the last TAIL_BYTES bytes. With `lines` 0, all lines of the
+    file's last TAIL_BYTES bytes.
+    """
     try:
         with log_path.open("rb") as log_file:
             log_file.seek(max(0, log_path.stat().st_size - TAIL_BYTES))

@@ -1,5 +1,5 @@
-"""The simulated users (people) of a fault-injection hunt, who launch, tag and untag instances and resize the group
-through the AWS API. `UserRequests` records the last requests of these users.
+"""The simulated users of a fault-injection hunt, who launch, tag and untag instances and resize the group through the
+AWS API. `UserRequests` records the last requests of the simulated users.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ THREAD_JOIN_SECONDS = 60.0  # limit for the end of the users' thread
 
 @dataclass
 class UserRequests:
-    """The last requests of the simulated users. `by_hand` says of each instance that users launched by hand whether
-    they still want the instance. `once_untagged` has the instances whose elastic tag users ever deleted.
+    """The last requests of the simulated users. `by_hand` maps each instance that users launched by hand to whether the
+    users still want the instance. `once_untagged` has each instance whose elastic tag a user has deleted at least once.
     """
 
     by_hand: dict[str, bool] = field(default_factory=dict)
@@ -31,8 +31,9 @@ class UserRequests:
 
 
 class SimulatedUsers:
-    """Carry out the planned changes of simulated users at their times, on a separate thread. `change_count` leaves out
-    changes that AWS refused, and changes for which no suitable instance existed.
+    """Make the planned changes of the cluster at their planned times, on a separate thread. `change_count` is the
+    number of changes that were made, without changes that AWS refused and changes for which no suitable instance
+    existed.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SimulatedUsers:
         self._thread.start()
 
     def finish_due_changes(self) -> None:
-        """Wait until all changes that are already due are made, and drop later changes."""
+        """Wait until all changes whose planned time has passed are made, and drop all later changes."""
         self._stop.set()
         self._thread.join(THREAD_JOIN_SECONDS)
 
@@ -131,7 +132,9 @@ class SimulatedUsers:
         return f"{self._cluster.group} {size}"
 
     def remove_elastic_nodes(self) -> None:
-        """Request that all nodes except the base nodes leave. This is the simulated users' last change."""
+        """Request that all nodes except the base nodes leave the cluster. No simulated user changes the cluster after
+        this request.
+        """
         self._resize_group(0)
         for instance in [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted]:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])

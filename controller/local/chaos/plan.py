@@ -1,5 +1,5 @@
-"""The plan of a fault-injection hunt: the faults and the simulated users' changes, each with its time. All functions
-are pure; the seed and the duration determine the plan.
+"""The plan of a fault-injection hunt: the faults and the simulated users' changes, each with its time. All functions of
+this module are pure: the same arguments give the same plan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Victim(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessKill:
-    """A SIGKILL for a process of the kind `victim`."""
+    """A fault that sends SIGKILL to a process of the kind `victim`."""
 
     at: float  # seconds after the start of the hunt
     victim: Victim  # the kind of process
@@ -42,7 +42,7 @@ class ProcessKill:
 
 @dataclass(frozen=True)
 class ProcessFreeze:
-    """A SIGSTOP for a process of the kind `victim`, and a SIGCONT `seconds` later."""
+    """A fault that sends SIGSTOP to a process of the kind `victim`, and SIGCONT `seconds` later."""
 
     at: float  # seconds after the start of the hunt
     victim: Victim  # the kind of process
@@ -52,7 +52,7 @@ class ProcessFreeze:
 
 @dataclass(frozen=True)
 class ServiceThrottle:
-    """A throttled AWS service: for `seconds`, the cloud refuses the given `fraction` of the calls to `service`."""
+    """A fault that makes the emulated AWS refuse the given `fraction` of the calls to `service` for `seconds`."""
 
     at: float  # seconds after the start of the hunt
     service: str  # of AWS, such as ec2
@@ -62,7 +62,7 @@ class ServiceThrottle:
 
 @dataclass(frozen=True)
 class LinkCut:
-    """A network link of a host that is cut for `seconds`."""
+    """A fault that cuts the network link of a host for `seconds`."""
 
     at: float  # seconds after the start of the hunt
     pick: float  # from 0 to 1; chooses one of the processes or hosts
@@ -71,7 +71,7 @@ class LinkCut:
 
 @dataclass(frozen=True)
 class LinkSlowdown:
-    """A slow network link of a host: for `seconds`, the link carries only `megabits` a second."""
+    """A fault that limits the network link of a host to `megabits` a second (Mbit/s) for `seconds`."""
 
     at: float  # seconds after the start of the hunt
     pick: float  # from 0 to 1; chooses one of the processes or hosts
@@ -81,7 +81,7 @@ class LinkSlowdown:
 
 @dataclass(frozen=True)
 class VolumeStall:
-    """A hanging volume: for `seconds`, writers to the shared volume wait."""
+    """A fault that makes the shared volume hang: for `seconds`, every write to the volume waits."""
 
     at: float  # seconds after the start of the hunt
     seconds: float  # duration of the fault
@@ -127,8 +127,8 @@ CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPA
 
 
 def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """The planned faults in order of time, from 0 to `duration` seconds. With `links`, additional faults cut or slow
-    network links. With `volume`, additional faults make the shared volume hang.
+    """The planned faults of a hunt that lasts `duration` seconds, sorted by time. With `links`, additional faults cut
+    or slow network links. With `volume`, additional faults make the shared volume hang.
     """
     randomness = random.Random(f"faults {seed}")
 
@@ -177,8 +177,8 @@ def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = 
 
 
 def plan_changes(seed: int, duration: float, largest_capacity: int) -> tuple[Change, ...]:
-    """The simulated users' changes in order of time. Requested capacities of the group are from 0 to
-    `largest_capacity`.
+    """The planned changes of the simulated users, sorted by time. A change of the group's capacity requests from 0 to
+    `largest_capacity` instances.
     """
     randomness = random.Random(f"changes {seed}")
 
@@ -194,9 +194,9 @@ Planned = TypeVar("Planned", bound=Fault | Change)
 
 
 def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> tuple[Planned, ...]:
-    """Multiply the times of planned faults or changes by `factor`, for a slow host, and drop entries whose time is then
-    after `duration`. If the times stayed unchanged, no worker of a slow host would reach its first step between two
-    faults, and the job would rightly give up.
+    """Multiply the times of planned faults or changes by `factor`, because a slow host needs more time between faults.
+    Faults and changes are dropped if the multiplied time is not before `duration`. Without this delay of faults, no
+    worker of a slow host would reach its first step between two faults, and the job would rightly give up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 

@@ -1,4 +1,6 @@
-"""Find the causes of a standstill (a period without training steps) in a job's events. All functions are pure."""
+"""Find the causes of a standstill (a period without training steps) in a job's events. All functions of this module are
+pure.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ FIRST_STEP_CAUSE = "first_step"
 
 @dataclass(frozen=True)
 class Standstill:
-    """A period without training steps, from one step to the next step, in seconds since the Unix epoch."""
+    """A period without training steps, from one step to the next step; all times are in seconds since the
+    Unix epoch.
+    """
 
     began: float  # time of the last training step before the standstill
     ended: float  # time of the first training step after the standstill
@@ -43,12 +47,12 @@ class Standstill:
         return self.ended - self.began
 
     def seconds_after(self, moment: float) -> float:
-        """The seconds of this standstill that come after `moment`."""
+        """How many seconds of this standstill are after the time `moment`."""
         return max(0.0, self.ended - max(self.began, moment))
 
 
 def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
-    """The seconds of a standstill that each cause took. The cause `starts` lasts until processes have started and
+    """How many seconds of the standstill each cause took. The cause `starts` lasts until processes have started and
     connected. The cause `patience` lasts until the coordinator has given up a lost node or decided how to continue. The
     cause `cool_down` lasts until a failed node is readmitted. The cause `coordinator` lasts until a coordinator runs
     again. The cause `formation` lasts until a generation of workers has formed. The cause `first_step` lasts from the
@@ -66,8 +70,8 @@ def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, f
 
 
 def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
-    """The fields of a hunt's report about standstills: the longest standstill with its causes, and the longest
-    standstill after the last fault.
+    """The fields about standstills in a hunt's report. The fields describe the longest standstill with its causes, and
+    the longest standstill after the last fault.
     """
     stall_list = list(standstills)
     longest_stall = max(stall_list, key=lambda standstill: standstill.duration_seconds, default=Standstill(0.0, 0.0))

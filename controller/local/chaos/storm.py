@@ -1,4 +1,6 @@
-"""Apply the planned faults of a hunt to the running processes, network links, shared volume and embedded cloud."""
+"""Apply the planned faults of a hunt to the running processes, network links, shared volume and embedded cloud (an
+emulation of AWS).
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function th
 
 
 class Links(Protocol):
-    """The network links of the hosts on which machines run. Each method returns whether it changed a link; a host that
-    no longer exists has no link.
+    """The network links of the hosts on which machines run. `cut`, `mend`, `slow` and `speed_up` return whether the
+    host's link was changed; the result is False if the host no longer exists.
     """
 
     @property
@@ -57,9 +59,9 @@ class Volume(Protocol):
 
 
 class FaultInjector:
-    """Apply faults to the descendants of this process. With `network`, faults also hit network links, and with
-    `volume`, faults also hit the shared volume. `counts` has the number of faults of each kind. A fault that found
-    nothing to hit is not counted.
+    """Apply faults to the descendants of this process. With `network`, faults also hit network links. With `volume`,
+    faults also hit the shared volume. `counts` maps each kind of fault to the number of faults that were applied. A
+    fault is not counted if no suitable process, link or volume existed.
     """
 
     def __init__(
@@ -80,8 +82,8 @@ class FaultInjector:
         return self._counts + self._disturbance.counts
 
     def run(self, planned_faults: Sequence[Fault], duration: float) -> None:
-        """Apply the planned faults for `duration` seconds, then return. During this time, the embedded cloud also
-        loses, doubles and delays events. The caller must then call `end`, which ends all faults that still last.
+        """Apply the planned faults for `duration` seconds, then return. Until `end` is called, the embedded cloud also
+        loses, doubles and delays events. The caller must call `end` after `run`, because some faults may still last.
         """
         self._disturbance.set(HUNT_DISTURBANCE)
         began_at, entry_numbers = time.monotonic(), itertools.count()
@@ -100,7 +102,7 @@ class FaultInjector:
         time.sleep(max(0.0, began_at + duration - time.monotonic()))
 
     def end(self) -> None:
-        """End all faults that still last. Safe to call twice."""
+        """End all faults that still last. `end` may be called more than once."""
         self._disturbance.set(DisturbanceRates())
         for pid in sorted(self._frozen_pids):
             self._thaw_process(pid)
@@ -153,8 +155,8 @@ class FaultInjector:
     def _disturb_link(
         self, pick: float, disturbed_hosts: set[str], disturb: Callable[[Links, str], bool], kind: str, sentence: str
     ) -> str | None:
-        """Disturb the link of a host that is not in `disturbed_hosts` yet. Returns the host, or None if no link was
-        disturbed.
+        """Disturb the network link of a host that is not yet in `disturbed_hosts`, by a call of `disturb`. Returns the
+        host, or None if no link was disturbed.
         """
         candidate_hosts = [] if self._network is None else sorted(set(self._network.hosts) - disturbed_hosts)
         if (

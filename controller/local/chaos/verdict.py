@@ -1,4 +1,4 @@
-"""Compare the observed state of the cluster with the users' last requests. All functions are pure."""
+"""Compare the observed state of the cluster with the users' last requests. All functions of this module are pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def _listed_members(lifecycle_states: Mapping[str, str]) -> str:
 
 
 def last_cool_down_end(events: Iterable[Event]) -> float:
-    """The time at which the last cool-down in the job's events ends; 0.0 if all nodes were readmitted."""
+    """The time at which the last cool-down of a failed node ends, in seconds since the Unix epoch. Returns 0.0 if no
+    node waits for the end of a cool-down.
+    """
     cool_down_ends: dict[str, float] = {}
     for event in events:
         if isinstance(event, CoolingDown):
@@ -111,8 +113,8 @@ def build_hunt_report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Build the report of a fault-injection hunt. `job` has the keys samples_lost, samples_doubled and final_accuracy,
-    and the keys of `standstill.stall_report`.
+    """Build the report of a fault-injection hunt, as a dict for a JSON file. `job` has the keys samples_lost,
+    samples_doubled and final_accuracy, and the keys of the result of `standstill.stall_report`.
     """
     return {
         "seed": seed,

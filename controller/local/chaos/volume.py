@@ -1,8 +1,9 @@
-"""A volume that hangs on request: a file system in a file, whose writers the kernel makes wait. A network file system
-with an unreachable server makes writers wait in the same way. The volume needs Linux, root, mkfs.ext4 and util-linux.
+"""A volume that can hang on request. The volume is a file system in a file; the kernel can make all writers of the file
+system wait. A network file system whose server is unreachable makes writers wait in the same way. The volume needs
+Linux, root, mkfs.ext4 and util-linux.
 
-The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). When a hunt was killed, the kernel
-removes the mount as soon as the hunt's last process ends.
+The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). Because of the private namespace, the
+kernel removes the mount of a killed hunt as soon as the hunt's last process ends.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ FREEZE_SCRIPT = (
 
 
 class VolumeUnavailable(LocalCloudError):
-    """Raised when this host or user cannot create file systems."""
+    """Raised when a file system cannot be created or mounted on this host, or by this user."""
 
 
 def in_a_mount_namespace(arguments: Sequence[str]) -> None:
-    """Restart this program in its own mount namespace, under the same process id. Does nothing if the program already
-    has its own mount namespace, or if the program `unshare` is not installed.
+    """Restart this program in a mount namespace of its own; the process id stays the same. Does nothing if the program
+    already has its own mount namespace, or if the program `unshare` is not installed.
     """
     if not _in_own_namespace() and shutil.which("unshare"):
         note_own_namespace()
@@ -45,7 +46,7 @@ def in_a_mount_namespace(arguments: Sequence[str]) -> None:
 
 
 def note_own_namespace() -> None:
-    """Record that this process has its own mount namespace, or will have its own after its next exec."""
+    """Record that this process has, or will have after its next exec, a mount namespace of its own."""
     os.environ[NAMESPACE_VARIABLE] = str(os.getpid())
 
 
@@ -54,14 +55,16 @@ def _in_own_namespace() -> bool:
 
 
 class HangingVolume:
-    """A volume that is mounted at the folder `mount`, which need not exist. `close` unmounts the volume."""
+    """A volume that can hang, mounted at the folder `mount`, which is created if necessary. `close` unmounts the
+    volume.
+    """
 
     def __init__(self, mount: Path) -> None:
         self._mount, self._image = mount, mount.with_suffix(".image")
         self._freezer: subprocess.Popen[bytes] | None = None
 
     def create_and_mount(self) -> None:
-        """Create and mount the volume. Raises VolumeUnavailable."""
+        """Create the volume's file system, and mount the file system at `mount`. Raises VolumeUnavailable."""
         if not _in_own_namespace():
             raise VolumeUnavailable(
                 "a volume that hangs needs a mount namespace of its own, from the program unshare (package util-linux)"
@@ -73,8 +76,8 @@ class HangingVolume:
         _run_command("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
-        """Make writers of the volume wait, for at most `seconds`, while reading still works. Returns False if writers
-        already wait, or if the file system cannot be frozen.
+        """Make writers of the volume wait, for at most `seconds`, while reading still works. Returns False if the
+        volume already hangs or if the file system cannot be frozen, otherwise True.
         """
         if self._freezer is not None and self._freezer.poll() is None:
             return False
@@ -108,7 +111,7 @@ class HangingVolume:
         return True
 
     def close(self, keep: bool = False) -> None:
-        """Unmount the volume. With `keep`, copy the volume's content into the folder where it was mounted."""
+        """Unmount the volume. With `keep`, copy the volume's files into the folder where the volume was mounted."""
         self.resume()
         copy_folder = self._mount.with_suffix(".kept")
         if keep:

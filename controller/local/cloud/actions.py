@@ -1,5 +1,5 @@
-"""Auto Scaling calls that the embedded cloud answers itself, without moto. moto lacks some of these calls, and ignores
-lifecycle hooks when it terminates an instance.
+"""Auto Scaling API calls that the embedded cloud answers without the AWS emulator moto. The emulator moto lacks the API
+calls for lifecycle actions. For TerminateInstanceInAutoScalingGroup, moto would ignore lifecycle hooks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dyntrain.controller.local.events import timestamp
 
 
 def answer_own_action(groups: Groups, call: ApiCall) -> ApiAnswer | None:
-    """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
-    refused call.
+    """The embedded cloud's own answer to an API call, or None if the emulator moto should answer the call. Raises
+    ApiError when the call is refused.
     """
     if call.service != "autoscaling":
         return None

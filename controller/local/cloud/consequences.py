@@ -1,5 +1,5 @@
-"""Apply the effects of API calls that moto has answered: machines boot and shut down, Auto Scaling groups act, events
-are published.
+"""Apply the effects of API calls that the AWS emulator moto has answered: machines boot or shut down, Auto Scaling
+groups launch or terminate instances, and events are published.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TABLE_WRITE_ACTIONS = frozenset(
 
 @dataclass(frozen=True)
 class StateBeforeCall:
-    """The state before an API call. `form` has the parameters that moto gets in place of the call's own parameters, or
-    is None if moto gets the unchanged call.
+    """The state before an API call, as far as the effects of the call depend on this state. `form` has the parameters
+    that moto gets in place of the call's own parameters, or is None if moto gets the unchanged call.
     """
 
     tags: Snapshot  # the instances' tags before the call
@@ -85,7 +85,7 @@ class Consequences:
         return StateBeforeCall({})
 
     def apply_consequences(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
-        """Apply the effects of a call that moto accepted, and return the call's answer."""
+        """Apply the effects of an API call that moto accepted, and return the answer for the client."""
         if call.service == "ec2":
             return self._after_ec2_call(call, prepared, answer)
         if call.service == "autoscaling":
@@ -123,8 +123,8 @@ class Consequences:
         return answer
 
     def _run_instances(self, answer: ApiAnswer) -> ApiAnswer:
-        """Correct moto's answer to RunInstances so that it agrees with later describe calls: new instances are pending,
-        and have addresses of the embedded cloud.
+        """Correct moto's answer to RunInstances so that the answer agrees with later describe calls: new instances are
+        pending, and have addresses of the embedded cloud.
         """
         xml_text = answer.body.decode()
         instance_ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", xml_text)
@@ -155,7 +155,7 @@ class Consequences:
             self._groups.reconcile_groups()
 
     def _publish_put_events(self, call: ApiCall, answer: ApiAnswer) -> None:
-        """Publish each entry of PutEvents that moto accepted, with the event id from moto's answer."""
+        """Publish the events of a PutEvents call that moto accepted, with the event ids from moto's answer."""
         accepted_entries = json.loads(answer.body)["Entries"]
         for requested_entry, accepted_entry in zip(call.document["Entries"], accepted_entries, strict=True):
             if (

@@ -1,8 +1,9 @@
-"""The embedded cloud: an emulated AWS API, in one process and its child processes, for the real AWS CLI, the real
-handlers and the real nodes.
+"""The embedded cloud: an emulation of AWS in one process and its child processes. The AWS CLI, the controller's
+handlers and the nodes use the emulated AWS API without changes.
 
-`with Cloud() as cloud:` serves the API at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the
-`with` block ends every process, closes every port and removes temporary files.
+`with Cloud() as cloud:` serves the emulated AWS API at the address `cloud.endpoint`. The endpoint listens on loopback,
+unless machines have network namespaces. Leaving the `with` block ends every process, closes every port and removes
+temporary files.
 """
 
 from __future__ import annotations
@@ -61,17 +62,18 @@ PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"  # the Chalice app's 
 
 class _QuietHandler(MotoRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Log nothing: the cloud's trace replaces the request log."""
+        """Log nothing, because the embedded cloud's trace replaces the server's request log."""
 
 
 class Cloud:
-    """An embedded cloud. `resync_seconds` replaces the period of scheduled rules that run every minute, and all longer
-    periods of rules change in proportion.
+    """An embedded cloud. `resync_seconds` is the period of scheduled rules that run every minute in AWS. The periods of
+    all other scheduled rules change in proportion.
 
-    `app_directory` is the folder of the Chalice app and its `.chalice` folder. If `app_directory` is None, the cloud
-    takes the app in the repository, or in the installed wheel. Without `state_dir`, the cloud's files are in a
-    temporary folder that `stop` removes. `start` raises PortInUse, AppNotLoaded, ResourcesInvalid or
-    InstallationFailed, and then leaves no process, port or file behind.
+    `app_directory` is the folder that contains the Chalice app and the app's `.chalice` folder. If `app_directory` is
+    None, the cloud uses the repository's app, or the installed wheel's app if there is no repository. Without
+    `state_dir`, the cloud's files are in a temporary folder that `stop` removes. `start` raises PortInUse,
+    AppNotLoaded, ResourcesInvalid or InstallationFailed. When `start` fails, no process, open port or temporary file is
+    left.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which any AWS client calls this embedded cloud."""
+        """Environment variables that make any AWS client call this embedded cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "local",
@@ -143,8 +145,8 @@ class Cloud:
 
     @property
     def identity_keys(self) -> str:
-        """The public key that verifies identity documents of this embedded cloud's instances. In place of a key, AWS
-        publishes a certificate for each region.
+        """The public key that verifies identity documents of this embedded cloud's instances. AWS itself publishes a
+        certificate for each region instead of a public key.
         """
         return self.signer.public_key
 
@@ -205,7 +207,7 @@ class Cloud:
         self.schedule.start(self.rules)
 
     def stop(self) -> None:
-        """Stop the embedded cloud. Safe to call twice and after a failed start."""
+        """Stop the embedded cloud. `stop` may be called more than once, and after a failed start."""
         self._clean_up.close()
 
     def _create_components(self) -> None:
@@ -286,8 +288,8 @@ class Cloud:
         self._clean_up.callback(close_server)
 
     def _deploy_controller(self) -> None:
-        """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
-        EventBridge.
+        """Create the controller's stack from the template of `make deploy`, and register the stack's functions with the
+        emulated Lambda and EventBridge.
         """
         template_text, stage = packaged_template(self._app, self._app_directory), self.options.stage
         stack_name = f"dyntrain-{stage}"

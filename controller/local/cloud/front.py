@@ -1,8 +1,10 @@
-"""The embedded cloud's endpoint: a WSGI application around moto's application, with the AWS behaviour that moto lacks.
+"""The embedded cloud's HTTP endpoint: a WSGI application that adds missing AWS behaviour to the application of the AWS
+emulator moto.
 
-For each API call, the endpoint checks AWS's limits, lets the embedded cloud or moto answer the call, and then applies
-the effects of the call: instances boot, groups act, events are published. Each call holds the account's lock, except
-calls to SQS, S3 and CloudWatch Logs, which may take long.
+For each API call, the endpoint first checks AWS's limits. The embedded cloud or moto then answers the API call. After
+an accepted API call, the endpoint applies the call's effects, such as booting instances and publishing events. The
+endpoint holds the account's lock during each API call, except calls to SQS, S3 and CloudWatch Logs, which may take
+long.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ UNLOCKED_SERVICES = frozenset({"sqs", "s3", "logs"})
 
 
 class Endpoint:
-    """The WSGI application. `calls` counts the received API calls by (service, action)."""
+    """The WSGI application. `calls` counts the received API calls by (service, action), without calls to SQS, S3 and
+    CloudWatch Logs.
+    """
 
     def __init__(
         self,

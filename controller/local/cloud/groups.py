@@ -1,8 +1,9 @@
-"""Auto Scaling groups that launch, replace and terminate instances with lifecycle hooks and time-outs, as in AWS.
+"""Auto Scaling groups that launch, replace and terminate instances as in AWS, with lifecycle hooks and time-outs.
 
-moto stores the groups and answers describe calls. This module writes the members and their lifecycle states into moto's
-objects. All methods hold the account's lock. The module `scaling` decides which instances to launch and to terminate,
-and the module `hooks` computes the deadlines of lifecycle hooks.
+The AWS emulator moto stores the groups and answers describe calls. This module writes the groups' members and the
+members' lifecycle states into moto's objects. All methods of `Groups` run with the account's lock held. The module
+`scaling` decides which instances a group launches and terminates. The module `hooks` computes the deadlines of
+lifecycle hooks.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class QuietGroup(FakeAutoScalingGroup):
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Do nothing. moto calls this method when a member was not terminated by its group, but `Groups` replaces the
-        member.
+        """Do nothing, because the class `Groups` replaces members. The emulator moto calls this method when a member
+        was terminated, but not by its group.
         """
 
 
 @dataclass
 class Member:
-    """An instance that is a member of a group."""
+    """An instance that is a member of an Auto Scaling group."""
 
     instance_id: str
     group: str
@@ -58,7 +59,7 @@ class Member:
 
 @dataclass
 class GroupLaunches:
-    """The state of a group's launches."""
+    """The failed and refused launches of a group, and the earliest time of the group's next launch."""
 
     failures: int = 0  # failed launches in a row, which delay the next launch
     not_before: float = 0.0  # the earliest time of the next launch, by the clock
@@ -96,8 +97,8 @@ class Groups:
     # ---- calls
 
     def reconcile_groups(self) -> None:
-        """Launch missing members and terminate surplus members. This method is called after any API call that may have
-        changed a group.
+        """Launch the missing members and terminate the surplus members of all groups. This method is called after any
+        API call that may have changed a group.
         """
         with self._account.lock:
             for group in list(self._account.autoscaling.autoscaling_groups.values()):
@@ -117,15 +118,15 @@ class Groups:
     def complete_action(
         self, group: str, hook: str, result: ActionResult, token: str | None, instance_id: str | None
     ) -> None:
-        """Handle the API call CompleteLifecycleAction. Raises ApiError if no lifecycle action waits for the token or
-        instance.
+        """Handle the API call CompleteLifecycleAction. Raises ApiError if the group has no waiting lifecycle action for
+        the token or instance.
         """
         with self._account.lock:
             self._conclude_action(self._waiting_action(group, hook, token, instance_id), result)
 
     def extend_action(self, group: str, hook: str, token: str | None, instance_id: str | None) -> None:
         """Handle the API call RecordLifecycleActionHeartbeat, which extends the deadline of a lifecycle action, up to a
-        cap. Raises ApiError if no lifecycle action waits for the token or instance.
+        cap. Raises ApiError if the group has no waiting lifecycle action for the token or instance.
         """
         with self._account.lock:
             action = self._waiting_action(group, hook, token, instance_id)
@@ -157,7 +158,7 @@ class Groups:
             return member.group
 
     def announce_hook(self, group: str, hook: str) -> None:
-        """Publish a test notification, as AWS does for a new lifecycle hook."""
+        """Publish a test notification for a new lifecycle hook, as AWS does."""
         with self._account.lock:
             stored_hooks = self._account.autoscaling.describe_lifecycle_hooks(group)
             new_hook = next(stored_hook for stored_hook in stored_hooks if stored_hook.name == hook)
@@ -169,7 +170,7 @@ class Groups:
             )
 
     def terminate_deleted_members(self, instance_ids: list[str]) -> None:
-        """Terminate the instances of a group that was deleted by force, without lifecycle hooks."""
+        """Terminate, without lifecycle hooks, the instances of a group that was deleted by force."""
         with self._account.lock:
             for instance_id in instance_ids:
                 self._members.pop(instance_id, None)
@@ -177,7 +178,9 @@ class Groups:
                 self._instances.on_terminate(instance_id)
 
     def refuse_launches(self, group: str, messages: list[str]) -> None:
-        """Make the next launches fail, one launch for each message, as in a zone without capacity."""
+        """Make the group's next launches fail, one launch for each of the error messages `messages`, as in a zone
+        without capacity.
+        """
         with self._account.lock:
             self._launches.setdefault(group, GroupLaunches()).refusals.extend(messages)
 
@@ -267,8 +270,8 @@ class Groups:
             self.reconcile_groups()
 
     def _on_outside_termination(self, member: Member) -> None:
-        """Handle a member that was not terminated by its group. The group notices the termination at its next health
-        check, and runs no lifecycle hooks.
+        """Handle the termination of a member by something other than its group. The group runs no lifecycle hooks, and
+        replaces the member only after a delay, as after AWS's next health check.
         """
         member.ending = True
         member.actions.clear()
@@ -347,8 +350,8 @@ class Groups:
         return self._account.autoscaling.autoscaling_groups[name]
 
     def _is_member_in_service(self, member: Member) -> bool:
-        """Whether the member is already in service. A stopped instance that starts again is in service, so its start is
-        no launch.
+        """Whether the member is already in service. A stopped instance that starts again is already in service, so the
+        start is not treated as a launch.
         """
         states = {state.instance.id: state.lifecycle_state for state in self._moto_group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"

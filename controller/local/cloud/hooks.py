@@ -1,4 +1,4 @@
-"""Lifecycle actions of Auto Scaling as pure data: heartbeats, deadlines, and the cap on extended deadlines.
+"""Lifecycle actions of Auto Scaling groups, with heartbeats, deadlines and the cap on extended deadlines.
 
 https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks-overview.html
 """
@@ -18,7 +18,9 @@ MOST_HEARTBEATS = 100  # AWS's cap on a lifecycle action's duration, as a multip
 
 @dataclass(frozen=True)
 class LifecycleAction:
-    """The wait of one instance for a lifecycle hook. Times are in seconds, by the clock that gives `now`."""
+    """The wait of one instance for a lifecycle hook of its Auto Scaling group. All times are in seconds, and come from
+    the same clock as the parameter `now`.
+    """
 
     token: str  # identifies the lifecycle action in API calls
     group: str
@@ -32,7 +34,7 @@ class LifecycleAction:
 
     @property
     def latest_deadline(self) -> float:
-        """The latest deadline of the action, which heartbeats cannot exceed."""
+        """The latest time to which heartbeats can extend the deadline of the action."""
         return self.started_at + min(LONGEST_ACTION_SECONDS, MOST_HEARTBEATS * self.heartbeat)
 
     def with_heartbeat(self, now: float) -> LifecycleAction:

@@ -1,8 +1,8 @@
-"""EC2 instances that behave as in AWS: changes of their state take time and emit events, each instance has a machine,
-and describe calls lag.
+"""EC2 instances that behave as in AWS: state changes take time, emit events and appear late in describe calls. Each
+running instance has a machine, which runs the instance's programs.
 
 The class `Instances` holds the true states of instances; moto's instance objects show each state `describe_lag` seconds
-later. All methods hold the account's lock.
+later. The methods of `Instances` hold the account's lock while they read or change instances.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Instances:
             self._agenda.run_after(self._options.boot_delay, self._unless_state_changed(instance, self._boot_instance))
 
     def on_terminate(self, instance_id: str) -> None:
-        """Shut down the machine of an instance that moto has already terminated. The states of the instance change over
-        time, as in EC2.
+        """Shut down the machine of an instance that moto has already terminated. The instance is first shutting-down,
+        and terminated when the machine is off, as in EC2.
         """
         self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated)
 
@@ -156,8 +156,8 @@ class Instances:
                 )
 
     def on_reboot(self, instance_id: str) -> None:
-        """Shut the instance's machine down and boot it again from its disk. Describe calls show the state running all
-        the time, as in EC2.
+        """Shut the instance's machine down and boot the machine again from its disk. During the reboot, describe calls
+        show the state running, as in EC2.
         """
         with self._account.lock:
             instance = self._instances[instance_id]
@@ -167,8 +167,8 @@ class Instances:
                 instance.machine.shut_down()  # `_check_machines` then boots the machine again
 
     def on_profile_replaced(self, association_id: str) -> None:
-        """Write the new IAM instance profile into moto's instance object. Otherwise describe calls would still show the
-        former profile.
+        """Write the new IAM instance profile into moto's instance object. Without the new profile in moto's object,
+        describe calls would still show the former profile.
         """
         with self._account.lock:
             for association in self._account.ec2.iam_instance_profile_associations.values():
@@ -179,8 +179,8 @@ class Instances:
                     }
 
     def interrupt_spot(self, instance_id: str, seconds: float) -> None:
-        """Interrupt a Spot instance. The interruption notice comes now, in the machine's metadata service and as an
-        event. The instance is terminated `seconds` later.
+        """Interrupt a Spot instance. The interruption notice appears at once in the machine's metadata service, and is
+        published as an event. The instance is terminated `seconds` later.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
@@ -226,8 +226,8 @@ class Instances:
     # ---- states
 
     def _unless_state_changed(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """A function for the agenda, which runs `action` unless the instance's state has changed or the embedded cloud
-        has stopped.
+        """Return a function that the agenda can run later. The function runs `action`, unless the instance's state has
+        changed since this call or the embedded cloud has stopped.
         """
         state_version = instance.state_version
 
@@ -349,8 +349,8 @@ class Instances:
         )
 
     def _create_place(self, instance: Instance) -> MachinePlace:
-        """The place where the instance's machine boots. With network namespaces, the first boot creates a host, which
-        exists until the instance is terminated.
+        """The place (this host or a network namespace) where the instance's machine boots. With network namespaces, the
+        first boot creates a host, which exists until the instance is terminated.
         """
 
         def tokens_required() -> bool:
@@ -363,7 +363,9 @@ class Instances:
         return MachinePlace(self._network.gateway, command_prefix, tokens_required)
 
     def _check_machines(self) -> None:
-        """Boot each machine again that reboots, or whose init process was killed, as after a kernel panic."""
+        """Boot each machine again that was shut down for a reboot, or whose init process was killed (as by a kernel
+        panic). Stop or terminate the instance of each machine that switched itself off.
+        """
         with self._account.lock:
             if self._stopped:
                 return

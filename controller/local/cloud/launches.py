@@ -25,7 +25,7 @@ class AcceptedLaunch:
 
 
 class LaunchFeatures:
-    """The accepted launches, by client token, and the placement groups. The caller holds the account's lock."""
+    """The accepted launches, by client token, and the placement groups. The caller must hold the account's lock."""
 
     def __init__(self) -> None:
         self._accepted_launches: dict[str, AcceptedLaunch] = {}
@@ -33,8 +33,8 @@ class LaunchFeatures:
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
     def answer_call(self, call: ApiCall) -> ApiAnswer | None:
-        """The embedded cloud's own answer to a call, or None for a call that moto should answer. Raises ApiError for a
-        refused call.
+        """The embedded cloud's own answer to an API call, or None if the emulator moto should answer the call. Raises
+        ApiError when the call is refused.
         """
         if call.service != "ec2":
             return None
@@ -60,7 +60,9 @@ class LaunchFeatures:
         return None
 
     def remember_launch(self, call: ApiCall, answer: ApiAnswer) -> None:
-        """Remember a launch that moto accepted, so that a repeated call gets the same answer."""
+        """Remember a launch that moto accepted, so that a repeated call with the same client token gets the same
+        answer.
+        """
         if client_token := call.form.get("ClientToken"):
             self._accepted_launches[client_token] = AcceptedLaunch(_form_without_dry_run(call), answer)
 

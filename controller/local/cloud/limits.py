@@ -83,8 +83,8 @@ def _check_tags_allowed(account: Account, call: ApiCall) -> None:
 
 
 def _check_not_protected(account: Account, call: ApiCall) -> None:
-    """Refuse a call that would stop or terminate a protected instance. moto would end the instances that the call names
-    before the protected instance.
+    """Refuse a call that would stop or terminate a protected instance. Without this check, moto would stop or terminate
+    the instances that the call names before the protected instance.
     """
     moto_attribute, protected_state, aws_attribute = PROTECTION_BY_ACTION[call.action]
     instances = _instances_by_id(account)

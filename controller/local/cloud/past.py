@@ -2,11 +2,12 @@
 
 A describe call may show an old state, omit a new instance, or show only some tags of a new instance:
 https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
-AWS gives no bound for this lag; the controller's policy assumes the bound `settling_seconds`. The caller holds the
-account's lock.
+AWS gives no upper bound for the lag of describe calls; the controller's policy assumes the bound `settling_seconds`.
+Callers of this module must hold the account's lock.
 
-Describe calls show each change up to `behind_seconds` later, and show no older state afterwards. Only the
-fault-injection hunt asks for answers of a given age, which may show an older state than an earlier answer.
+Describe calls show each change after a random lag of at most `behind_seconds`, and show no older state after this lag.
+Only the fault-injection hunt makes describe calls return answers of a given age, which may show an older state than an
+earlier answer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Tags = dict[str, str]
 
 @dataclass(frozen=True)
 class PastGroup:
-    """A state of an Auto Scaling group that describe calls show."""
+    """A recorded state of an Auto Scaling group, for later describe calls."""
 
     since: float  # by the clock; describe calls show the state from this time on
     desired: int | None  # the desired capacity
@@ -65,8 +66,8 @@ class PastStates:
         self._tags[instance_id] = [*kept_entries, (shown_until, self._account.instance_tags(instance_id))]
 
     def note_group_states(self) -> None:
-        """Record the present states of all Auto Scaling groups. This method is called often, because a state that ends
-        before the next call is never shown.
+        """Record the current states of all Auto Scaling groups. Callers should call this method often, because a state
+        that ends before the next call is not recorded.
         """
         now = self._clock()
         for name, group in self._account.autoscaling.autoscaling_groups.items():
@@ -86,14 +87,16 @@ class PastStates:
             ]
 
     def _visible_from(self, after: float = 0.0) -> float:
-        """The time from which describe calls show a change that happens now. An earlier change, visible at `after`, is
-        always shown first.
+        """A random time from which describe calls show a change that happens now. The result is never before `after`,
+        which is the time from which describe calls show the preceding change.
         """
         return max(after, self._clock() + self._randomness.uniform(0.0, self._behind_seconds))
 
     @contextmanager
     def showing_past(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
-        """A context in which moto answers describe calls as it would have answered them `age_seconds` ago."""
+        """A context in which moto's answers to describe calls show the state that describe calls showed `age_seconds`
+        ago.
+        """
         shown_at, lag_seconds = self._clock() - age_seconds, age_seconds or self._behind_seconds
         if call.service == "autoscaling":
             self.note_group_states()  # record what the call may change

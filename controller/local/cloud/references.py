@@ -30,8 +30,8 @@ AMAZON_LINUX_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel
 
 
 def add_public_images(account: Account) -> None:
-    """Add the public parameters of machine images to moto's parameters. The API cannot add these parameters, because no
-    account may write below /aws/service.
+    """Add the public parameters of machine images to moto's parameters. API calls cannot add the public parameters,
+    because no account may write below /aws/service.
     """
     parameters: Any = ssm_backends[account.number][account.region]
     for parameter_name in PUBLIC_IMAGE_PARAMETERS:
@@ -48,8 +48,8 @@ def _is_wait_condition(get_att: Any, resources_map: Any) -> bool:
 
 
 def make_moto_resolve_references() -> None:
-    """Make moto's CloudFormation resolve dynamic references, also in the results of template functions. Safe to call
-    again.
+    """Make moto's CloudFormation resolve dynamic references, also in the results of template functions. This function
+    may be called more than once.
     """
     # moto warns of each resource whose type it does not know
     warnings.filterwarnings("ignore", "Tried to parse AWS::", module="moto.cloudformation")

@@ -1,5 +1,5 @@
-"""Reserved Instances and capacity reservations, which moto lacks. Tests and users create reservations here, and
-describe calls show them.
+"""Reserved Instances and capacity reservations, which the AWS emulator moto lacks. Tests and users create reservations
+with this module, and describe calls show the reservations.
 
 Reservations have no effect on launches or bills. Tests set the number of instances that run in a capacity reservation.
 """
@@ -96,14 +96,16 @@ class Reservations:
         return reservation.id
 
     def set_used_count(self, reservation: str, used_count: int) -> None:
-        """Set how many instances run in the capacity reservation. Raises KeyError for an unknown id."""
+        """Set how many instances run in the capacity reservation. Raises KeyError for an unknown reservation id."""
         with self._lock:
             self._capacity_reservations[reservation] = replace(
                 self._capacity_reservations[reservation], used=used_count
             )
 
     def end_reservation(self, reservation: str) -> None:
-        """Retire Reserved Instances, or cancel a capacity reservation. Raises KeyError for an unknown id."""
+        """Retire Reserved Instances, or cancel a capacity reservation. Raises KeyError for an unknown
+        reservation id.
+        """
         with self._lock:
             if reservation in self._purchases:
                 self._purchases[reservation] = replace(self._purchases[reservation], state="retired")

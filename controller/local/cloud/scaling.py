@@ -1,5 +1,5 @@
 """Scaling decisions of an Auto Scaling group: how many instances to launch, and which instances to terminate. All
-functions are pure.
+functions of this module are pure.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def count_missing(members: list[MemberView], desired_capacity: int) -> int:
 
 
 def surplus_instances(members: list[MemberView], desired_capacity: int) -> list[str]:
-    """Surplus instances, which the group terminates: first instances that are not in service yet, then the newest
-    instances.
+    """The surplus instances, which the group terminates. Instances that are not in service yet are chosen first, then
+    the newest instances.
 
-    AWS's default policy weighs zones, the launch template's age and the billing hour. AWS's criteria make no difference
-    with one zone, one launch template and billing by the second. Scale-in protection of a member begins when its state
-    is InService.
+    AWS's default termination policy considers zones, the launch template's age and the billing hour. The criteria of
+    AWS's default termination policy make no difference with one zone, one launch template and billing by the second.
+    Scale-in protection of a member begins when its state is InService.
     """
     counted_members = _counted_members(members)
     unprotected_members = [
@@ -58,7 +58,7 @@ def _counted_members(members: list[MemberView]) -> list[MemberView]:
 
 
 def relaunch_delay_seconds(failure_count: int, first_delay: float) -> float:
-    """Seconds before the launch that follows `failure_count` failed launches in a row: `first_delay` after one failure,
-    doubled by each further failure, at most a minute.
+    """Seconds to wait before the launch that follows `failure_count` failed launches in a row. The wait is
+    `first_delay` after one failure, doubles with each further failure, and is at most a minute.
     """
     return 0.0 if failure_count == 0 else min(60.0, first_delay * 2.0 ** (failure_count - 1))

@@ -1,8 +1,8 @@
 """Complete CloudFormation stacks with what moto leaves out: a group's capacity rebalancing, stack tags and lifecycle
 hooks, a table's stream and time to live, a role's managed policies, and the transform of `AWS::Serverless::Function`.
 
-moto creates no wait conditions, no alarms and no state of mount targets, and this module waits for none of these
-resources.
+The AWS emulator moto creates no wait conditions, no alarms and no state of mount targets. This module does not wait for
+wait conditions, alarms or mount targets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FUNCTION_TYPE = "AWS::Serverless::Function"
 
 
 def complete_stack(account: Account, name: str) -> list[tuple[str, str]]:
-    """Complete a stack that moto has just created. Returns the stack's lifecycle hooks as (group, hook). As in AWS, a
-    hook exists before the first instance of its group runs.
+    """Complete a stack that moto has just created with the parts that moto leaves out. Returns the stack's lifecycle
+    hooks as pairs (group, hook). As in AWS, a hook exists before the first instance of its group runs.
     """
     stack = account.cloudformation.get_stack(name)
     stack_hooks: list[tuple[str, str]] = []
@@ -84,8 +84,8 @@ _COMPLETION_BY_TYPE = {GROUP_TYPE: _complete_group, TABLE_TYPE: _complete_table,
 
 
 def prepare_deletion(account: Account, name: str) -> None:
-    """Prepare a stack for deletion: remove resources that moto would leave behind or refuse to delete. Such resources
-    are parts of a network, policies that are attached to roles, and groups that are already deleted.
+    """Prepare a stack for deletion: remove resources that moto would leave behind or refuse to delete. The removed
+    resources are parts of a network, policies that are attached to roles, and groups that are already deleted.
     """
     stack = next(
         (

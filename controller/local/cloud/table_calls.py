@@ -1,8 +1,8 @@
 """Pass frequent API calls for DynamoDB tables directly to moto's request handler.
 
-The usual path through moto takes half a second for a query of a thousand items, in one thread, so in a burst of calls
-every call would wait. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has changed nothing,
-so moto's usual path can repeat the call and word the error.
+The usual path through moto takes half a second for a query of a thousand items. Because calls run one at a time, every
+call in a burst would wait. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has changed
+nothing, so moto's usual path can repeat the call and return the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HANDLER_METHOD_BY_ACTION = {
 
 def table_answer(account: Account, call: ApiCall) -> ApiAnswer | None:
     """The answer to a frequent call, or None for a call that moto's usual path should answer, such as a refused call.
-    The caller holds the account's lock.
+    The caller must hold the account's lock.
     """
     handler_method = _HANDLER_METHOD_BY_ACTION.get(call.action) if call.service == "dynamodb" else None
     if handler_method is None:

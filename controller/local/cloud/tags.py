@@ -1,4 +1,4 @@
-"""Publish tag change events of EC2 instances, by comparing the tags before and after a call."""
+"""Publish tag change events of EC2 instances, by comparing the tags before and after an API call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Snapshot = dict[str, dict[str, str]]
 
 
 def changed_keys(former_tags: dict[str, str], present_tags: dict[str, str]) -> list[str]:
-    """The sorted keys of tags that were added, removed or got another value."""
+    """The sorted keys of tags that were added, were removed or got another value."""
     return sorted(
         key for key in former_tags.keys() | present_tags.keys() if former_tags.get(key) != present_tags.get(key)
     )
@@ -18,7 +18,8 @@ def changed_keys(former_tags: dict[str, str], present_tags: dict[str, str]) -> l
 
 class TagWatch:
     """Publish tag change events of instances. An event's `version` counts the tag changes of its instance. AWS's own
-    tags, whose keys begin with `aws:`, are left out, because no document says that these events show them.
+    tags, whose keys begin with `aws:`, are left out of the events, because AWS does not document that tag change events
+    show AWS's own tags.
     """
 
     def __init__(self, account: Account, bus: EventBus) -> None:

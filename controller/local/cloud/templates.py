@@ -1,5 +1,5 @@
-"""Parse CloudFormation templates with libyaml, or as JSON. moto's own parser, which is PyYAML's Python code, takes
-longer than the creation of all resources of a stack.
+"""Parse CloudFormation templates as JSON, or as YAML with the fast library libyaml. The parser of the AWS emulator moto
+is PyYAML's Python code, and takes longer than the creation of all resources of a stack.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def parse_template(template: str) -> dict[str, Any]:
 
 
 def make_moto_use_fast_parser() -> None:
-    """Make moto's CloudFormation parse templates with this module. Safe to call again."""
+    """Make moto's CloudFormation parse templates with this module. This function may be called more than once."""
     Stack.parse_template = staticmethod(parse_template)  # type: ignore[method-assign]

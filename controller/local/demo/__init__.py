@@ -1,1 +1,1 @@
-"""The demo: its story, display and report."""
+"""The demo of `dyntrain local demo`: the demo's steps (story), display and report."""

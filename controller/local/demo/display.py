@@ -1,5 +1,5 @@
-"""The demo's display: a live table on a terminal, plain lines elsewhere. On request, all lines are also written to a
-picture file.
+"""The demo's display: a live table if the output is a terminal, otherwise plain lines. On request, all lines are also
+written to an SVG picture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Print plain lines. After the terminal is closed, lines are dropped without an error."""
+    """Print plain lines. When the terminal was closed, further lines are dropped without an error."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -93,7 +93,9 @@ class LiveDisplay:
 
 
 class PictureDisplay:
-    """Show everything on `inner_display`, and at the end write all lines to the SVG file `picture`."""
+    """Show everything on `inner_display`. `close` writes all lines except repeated progress lines to the SVG file
+    `picture`.
+    """
 
     def __init__(self, inner_display: Display, picture: Path) -> None:
         self._inner_display, self._picture, self._began = inner_display, picture, time.monotonic()
@@ -118,7 +120,9 @@ class PictureDisplay:
 
 
 class PatientDisplay:
-    """Show a line with the current activity again whenever no line was shown for `quiet_seconds`."""
+    """Show everything on `inner_display`, and a line with the current activity whenever nothing was shown for
+    `quiet_seconds`.
+    """
 
     def __init__(self, inner_display: Display, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._inner_display, self._quiet_seconds = inner_display, quiet_seconds
@@ -128,7 +132,7 @@ class PatientDisplay:
         self._thread.start()
 
     def set_activity(self, activity: str) -> None:
-        """Set the current activity; with "", no line is repeated."""
+        """Set the current activity, which is shown again while nothing else is shown. With "", no activity is shown."""
         self._activity = activity
 
     def show_line(self, line: str) -> None:
@@ -157,8 +161,8 @@ def choose_display(picture: Path | None = None) -> PatientDisplay:
 
 
 def epoch_line(epoch: Segment) -> str:
-    """A line with every metric of the epoch. If the epoch has not ended, the line names the sample that the job has
-    reached.
+    """A line of text with the number, workers, speed and metrics of an epoch. If the epoch has not ended, the line
+    names the sample that the job has reached.
     """
     metrics_text = "  ".join(_metric_text(name, value) for name, value in epoch.metrics.items())
     part_text = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""

@@ -1,4 +1,4 @@
-"""Describe a job's events in lines, for a user who watches the demo or `dyntrain local up`."""
+"""Describe a job's events in lines of text, for a user who watches the demo or `dyntrain local up`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TROUBLE_EVENTS = (
 
 
 class Narrator:
-    """Show a job's events to a user. `log_of` returns the log file of an instance's worker. `end_hint` is a text that
-    is shown when the job has ended. At most one epoch in `epoch_seconds` is shown, besides the first epoch of each
-    generation and the last epoch of the job.
+    """Show a job's events to a user. The function `log_of` returns the log file of an instance's worker, or None.
+    `end_hint` is a text that is shown when the job has ended. At most one epoch is shown per `epoch_seconds`. The first
+    epoch of each generation and the last epoch of the job are always shown.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Narrator:
         self._last_shown_epoch, self._skipped_epoch = epoch, None
 
     def _show_output(self, text: str) -> None:
-        """Show a script's output in full the first time, and in brief if the script repeats the output, as after a
-        restart.
+        """Show the output of a failed script. The first output is shown in full, and a repeated output, as after a
+        restart, is shown in brief.
         """
         lines = shown_lines(text)
         if len(lines) > 1 and lines[-1].strip() == self._last_output_line:
@@ -103,7 +103,9 @@ class Narrator:
             self._display.show_line(f"    {line}")
 
     def _show_end(self, ending: str, instance: str) -> None:
-        """Show the job's end. The last line has the reason for the end and the path of the log file."""
+        """Show that the job has ended. The last shown line has the reason for the job's end and the path of the
+        worker's log file, if the file exists.
+        """
         if self._skipped_epoch is not None:
             self._display.show_epoch(self._skipped_epoch)
         self._last_shown_epoch = self._skipped_epoch = None

@@ -1,5 +1,5 @@
-"""Watch a cluster from outside, as a user would: tags and instances through the AWS API, the job through the files on
-its volume.
+"""Watch a cluster as a user would: tags and instances through the AWS API, and the job through the files on the
+cluster's shared volume.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ SECONDS_BETWEEN_CHECKS = 1.0  # of a condition for which the demo waits
 
 @dataclass
 class Observations:
-    """Everything that was observed. Times are in seconds since the Unix epoch."""
+    """Everything that was observed of a cluster: statuses, instances and the job's events. Times are in seconds since
+    the Unix epoch.
+    """
 
     statuses: Statuses = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)  # the EC2 state of each instance
@@ -37,14 +39,14 @@ class Observations:
     events: list[Event] = field(default_factory=list)
 
     def status(self, instance: str) -> str | None:
-        """The value of the instance's status tag, or None without a tag."""
+        """The last observed value of the instance's status tag, or None if no status tag was observed."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
     def of_type(self, event_type: type[EventType]) -> list[EventType]:
         return [event for event in self.events if isinstance(event, event_type)]
 
     def left_running(self) -> list[str]:
-        """Elastic instances that still run, and therefore cost money."""
+        """The ids of elastic instances that still run, and therefore would cost money in AWS."""
         return sorted(
             instance
             for instance, state in self.states.items()
@@ -79,13 +81,13 @@ class Observer:
         self._observe()
 
     def stop_at_once(self) -> None:
-        """Stop observing at once, so that the end of the whole cluster is not shown as a change."""
+        """Stop observing at once, so that the shutdown of the whole cluster is not shown as a change."""
         self._stop.set()
         self._thread.join(10)
 
     def wait_for(self, condition: Callable[[Observations], bool], seconds: float, description: str) -> None:
-        """Wait until a condition holds. `seconds` is the time limit on an idle host. Raises TimeoutError, whose message
-        contains `description`.
+        """Wait until `condition` is true for the observations. `seconds` is the time limit on an idle host, and a busy
+        host gets more time. Raises TimeoutError, whose message contains `description`, after the time limit.
         """
         deadline = Deadline(seconds)
         while True:
@@ -101,7 +103,7 @@ class Observer:
 
     @property
     def ledger(self) -> Path:
-        """The ledger folder of the present job. Raises OSError before the first job has begun."""
+        """The ledger folder of the cluster's current job. Raises OSError before the first job has begun."""
         return self._job_folder().ledger
 
     def _job_folder(self) -> JobFolder:
@@ -156,8 +158,8 @@ class Observer:
             self.observations.states[instance_id] = state
 
     def _new_events(self) -> list[Event]:
-        """The unread events of the previous job, then the new events of the present job. A half-written line is read by
-        a later call.
+        """The unread events of the previous job, then the new events of the current job. A half-written line of the
+        events file is left for a later call.
         """
         try:
             events_path = self._job_folder().events

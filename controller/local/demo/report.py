@@ -1,4 +1,4 @@
-"""Build the demo's report from the observations."""
+"""Build the demo's report from the observations of the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 @dataclass(frozen=True)
 class DemoRequest:
-    """A request of the demo that an instance joins or leaves, with its time in seconds since the Unix epoch."""
+    """A request of the demo that an instance joins or leaves the job, with the time of the request in seconds since the
+    Unix epoch.
+    """
 
     instance: str
     requested_at: float
@@ -31,8 +33,8 @@ def build_report(
     leaves: list[DemoRequest],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the demo's report. `statuses` comes from the controller's audit trail. `joins` and `leaves` are the demo's
-    requests that instances join and leave.
+    """Build the demo's report, as a dict for a JSON file. `statuses` are the statuses of each instance in the
+    controller's audit trail. `joins` and `leaves` are the demo's requests that instances join and leave the job.
     """
     epochs = [_epoch_entry(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {
@@ -53,8 +55,8 @@ def build_report(
 
 
 def pids_unchanged(observations: Observations) -> bool:
-    """Whether each instance's worker reported the same process id at the end of every segment. False if no worker
-    reported a process id.
+    """Whether each instance's worker reported the same process id at the end of every segment. The result is False if
+    no worker reported a process id.
     """
     pids_by_instance: dict[str, set[int]] = {}
     for event in observations.of_type(Segment):
@@ -140,7 +142,9 @@ def _leave_entry(observations: Observations, request: DemoRequest) -> dict[str, 
 
 
 def _prepared_at(mount: Path, address: str) -> float | None:
-    """The time in the success marker that the node left on the shared volume, or None without a marker."""
+    """The time in the success marker, a file that the node wrote to the shared volume after data preparation. Returns
+    None if no readable success marker exists.
+    """
     try:
         return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
     except (OSError, ValueError, KeyError):

@@ -1,5 +1,5 @@
-"""Read the statuses that the controller announced from its audit trail. Regular reads of the instances' tags may miss a
-short-lived status.
+"""Read from the controller's audit trail which statuses the controller announced. The audit trail is used because
+regular reads of the instances' tags may miss a short-lived status.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the 
 
 
 def read_trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
-    """The cluster's audit trail, oldest entry first. Raises ClientError or BotoCoreError."""
+    """The cluster's audit trail, oldest entry first. Raises ClientError or BotoCoreError when the table
+    cannot be read.
+    """
     pages = dynamodb.get_paginator("query").paginate(
         TableName=table,
         KeyConditionExpression="pk = :pk",
@@ -30,8 +32,8 @@ def read_trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
 
 
 def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
-    """The statuses that the controller announced for each instance. A status tag that was written again with the same
-    value is not repeated.
+    """The statuses that the controller announced for each instance. If the controller writes the same status again, the
+    status is listed only once.
     """
     statuses: Statuses = {}
     for trail_entry in entries:
@@ -46,8 +48,9 @@ def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
 def wait_until_removed(
     read_entries: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
 ) -> Statuses:
-    """Wait until all `instances` are announced as removed, or until a limit of `seconds` on an idle host; return the
-    statuses. The wait is needed because the controller writes its audit trail after it has announced a status.
+    """Wait until the status REMOVED is announced for each of the `instances`, and return the statuses of all instances.
+    The time limit is `seconds` on an idle host; after the limit, the statuses are returned without an error. The wait
+    is needed because the controller announces a status before the controller writes the audit trail.
     """
     deadline = Deadline(seconds)
     while True:

@@ -1,5 +1,5 @@
-"""The demo: a job on the embedded cloud gains and loses workers while it trains. The demo watches the job from outside
-and writes a report.
+"""The demo: a job on the embedded cloud (an emulation of AWS) gains and loses workers while it trains. The demo watches
+the job from outside and writes a report.
 
 The demo ends after its last step, while the job still trains, so the number of trained epochs depends on the host's
 speed.
@@ -37,8 +37,8 @@ RELEASE_SECONDS = 15.0  # limit for the end of all elastic instances
 
 @dataclass
 class DemoStory:
-    """The demo's steps, which a user could take in the AWS console. Each step begins when the effect of the previous
-    step is visible.
+    """The demo's steps, which a user could also carry out in the AWS console. Each step begins when the effect of the
+    previous step is visible.
     """
 
     cloud: Cloud
@@ -118,8 +118,9 @@ def run_demo(
     picture: Path | None = None,
     stay: Callable[[], None] | None = None,
 ) -> int:
-    """Run the demo and write its report. Returns exit code 0 when all went as planned, otherwise 1. `stay` is a
-    function that waits while a user looks at the dashboard. Without `stay`, the dashboard ends with the demo.
+    """Run the demo and write its report. Returns exit code 0 if the demo had no problems, otherwise exit code 1. `stay`
+    is a function that waits while a user looks at the dashboard. Without `stay`, the dashboard stops at the end of the
+    demo.
     """
     display = choose_display(picture)
     with ExitStack() as exit_stack:
@@ -163,8 +164,8 @@ def _write_report(
 def _play_story(
     cloud: Cloud, display: PatientDisplay, epochs: int
 ) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
-    """Run the demo's steps. Returns the report, the problems, and the input of the report's HTML page, which is None if
-    the job had no events.
+    """Create the demo's cluster and run the demo's steps. Returns the report, the problems, and the input of the
+    report's HTML page, which is None if the job had no events.
     """
     mount = cloud.state_dir / "shared"
     display.set_activity("the cluster's stack is created")

@@ -1,4 +1,6 @@
-"""The default event bus, which delivers each event to the handlers whose rules match, at least once and in no order."""
+"""The default event bus, which delivers each event to every handler with a matching rule. An event is delivered at
+least once, and the order of events is not guaranteed.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ class DeadLetters:
         self._destinations: Mapping[str, str] = {}
 
     def set_destinations(self, destinations: Mapping[str, str]) -> None:
-        """Set the ARN of each function's SQS queue. An empty ARN means that the function has no queue."""
+        """Set, for each function, the ARN of the SQS queue for failed invocations. An empty ARN means that the function
+        has no queue.
+        """
         self._destinations = destinations
 
     def store(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:

@@ -20,7 +20,7 @@ APP_IMPORT_SECONDS = 60.0  # limit for the start of a handler process
 
 
 class HandlerDied(Exception):
-    """Raised when the handler process ended before it answered, or was killed because it did not answer in time."""
+    """Raised when the handler process ended without an answer, or was killed because no answer came in time."""
 
 
 class HandlerTimedOut(HandlerDied):
@@ -54,7 +54,9 @@ class ExecutionEnvironment:
         self._environment = {**self._environment, **variables}
 
     def start_process(self) -> None:
-        """Start the handler process, which imports the Chalice app. Raises AppNotLoaded with the reason."""
+        """Start the handler process, which imports the Chalice app. Raises AppNotLoaded, whose message has
+        the reason.
+        """
         self.kill()
         if self._closed:
             raise AppNotLoaded("the app was not loaded, because the cloud is stopping")
@@ -93,8 +95,9 @@ class ExecutionEnvironment:
             )
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Run a handler and return its answer. `timeout` is the function's time limit in seconds; a busy host gets more
-        time. Raises HandlerTimedOut or HandlerDied. After an error, the next invocation starts another process.
+        """Run a handler and return the handler's answer. `timeout` is the function's time limit in seconds, which is
+        extended on a busy host. Raises HandlerTimedOut when the handler does not answer in time, and HandlerDied when
+        the handler process has ended. After an error, the next invocation starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
@@ -112,8 +115,8 @@ class ExecutionEnvironment:
         return self._read_answer(Deadline(timeout, headroom=1.0))
 
     def kill_for_good(self) -> None:
-        """Kill the handler process from another thread, and prevent a restart. An `invoke` that still waits raises
-        HandlerDied.
+        """Kill the handler process and prevent a restart; any thread may call this method. If `invoke` still waits for
+        an answer, `invoke` raises HandlerDied.
         """
         self._closed = True
         running_process = self._process
@@ -121,7 +124,7 @@ class ExecutionEnvironment:
             running_process.kill()
 
     def kill(self) -> None:
-        """Kill the handler process and wait for its end. Safe to call again."""
+        """Kill the handler process and wait for its end. `kill` may be called more than once."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

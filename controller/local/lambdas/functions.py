@@ -1,8 +1,8 @@
 """Run handlers as Lambda does: concurrently, in separate processes, with retries of asynchronous invocations.
 
 An asynchronous invocation that failed (error, timeout or killed process) is repeated after each delay in
-`retry_delays`, and then becomes a dead letter. A synchronous invocation, as for a stream, returns its result to the
-caller without a retry.
+`retry_delays`. If the last attempt also fails, the invocation becomes a dead letter. A synchronous invocation, such as
+for stream records, returns the result to the caller without a retry.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DEFAULT_TIMEOUT_SECONDS = 3.0  # seconds, as in Lambda
 
 @dataclass(frozen=True)
 class InvocationResult:
-    """The result of an invocation. `kind` is ok, error (the handler raised an exception), timeout, died (the handler
-    process ended) or stopped (the embedded cloud stopped).
+    """The result of an invocation of a Lambda function. `kind` is ok, error (the handler raised an exception), timeout,
+    died (the handler process ended) or stopped (the embedded cloud stopped).
     """
 
     kind: str  # ok, error, timeout, died or stopped
@@ -100,7 +100,9 @@ class FairQueue:
 
 
 class Lambdas:
-    """The pool of handler processes. The first process starts at once; further processes start when they are needed."""
+    """The pool of processes that run Lambda handlers. The first handler process starts at once, and further handler
+    processes start when needed.
+    """
 
     def __init__(
         self,
@@ -132,8 +134,9 @@ class Lambdas:
         return [pid for environment in self._environments if (pid := environment.pid) is not None]
 
     def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
-        """Register the functions and start the threads that run handlers. All functions share the processes, and
-        therefore all environment variables, among which `variables` take precedence.
+        """Register the functions and start the threads that run handlers. All functions share the handler processes,
+        and therefore all environment variables. `variables` take precedence over the functions' own environment
+        variables.
         """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
@@ -158,8 +161,8 @@ class Lambdas:
         self._queue.add(Invocation(function, event, str(uuid.uuid4())))
 
     def invoke(self, function: str, event: Any) -> InvocationResult:
-        """Run a handler and wait for its result. The wait lasts at most until earlier invocations in the queue have
-        ended and the handler's own timeout has passed.
+        """Run a handler and wait for the handler's result. The wait lasts at most until earlier invocations in the
+        queue have ended and the handler's own timeout has passed.
         """
         result_future: Future[InvocationResult] = Future()
         if not self._queue.add(Invocation(function, event, str(uuid.uuid4()), answer=result_future)):

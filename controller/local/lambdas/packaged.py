@@ -1,5 +1,5 @@
-"""Build the CloudFormation template of a Chalice app, as `make package` writes it, but without the zip of the code.
-Chalice's template is merged with `.chalice/resources.yaml`.
+"""Build the CloudFormation template of a Chalice app. The result is the template that `make package` writes, but
+without the zip file of the code. Chalice's template is merged with `.chalice/resources.yaml`.
 
 A separate process imports the app with the environment variables of the deployed stage, as Chalice does.
 """
@@ -27,8 +27,8 @@ INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBR
 
 
 def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The template, with the stage and its tag suffix as defaults of the parameters. The template's resource
-    `StageIdentity` gets the stage's way of verifying identity documents.
+    """The template, with the stage and the stage's tag suffix as default values of parameters. The template's resource
+    `StageIdentity` gets a value that says how the stage verifies identity documents.
     """
     stage_variables = _stage_variables(config, stage)
     for parameter_name, default_value in (
@@ -53,7 +53,7 @@ def packaged_template(app: str, directory: Path) -> str:
     """The app's CloudFormation template as JSON. The result is cached, so later changes of the app have no effect in
     this process.
 
-    Raises AppNotLoaded, or ResourcesInvalid when a file in `.chalice` cannot be read.
+    Raises AppNotLoaded when the app cannot be imported, and ResourcesInvalid when a file in `.chalice` cannot be read.
     """
     chalice_folder = directory / ".chalice"
     try:
@@ -84,7 +84,7 @@ def packaged_template(app: str, directory: Path) -> str:
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
-    """The app's template, as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    """The app's template, as written by `chalice package --stage prod --merge-template .chalice/resources.yaml`."""
     import botocore.session
     import yaml  # type: ignore[import-untyped]
     from chalice.awsclient import TypedAWSClient

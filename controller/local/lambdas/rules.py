@@ -2,8 +2,8 @@
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
-moto evaluates event patterns, which are written in EventBridge's language (prefix, suffix, anything-but, exists,
-numeric, $or).
+The AWS emulator moto evaluates event patterns, which are written in EventBridge's language (prefix, suffix,
+anything-but, exists, numeric, $or).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True)
 class StreamRule:
-    """A rule that a stream invokes a function. The function gets a record if any pattern in `filters` matches the
-    record, or if `filters` is empty.
+    """A rule that invokes a function with the records of a DynamoDB stream. The function gets a record if any pattern
+    in `filters` matches the record, or if `filters` is empty.
     """
 
     function: str
@@ -52,8 +52,8 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function. `destination` is the ARN of the SQS queue for events that the function could not handle; empty
-    without a queue.
+    """A Lambda function. `destination` is the ARN of the SQS queue for events that the function could not handle, or an
+    empty text without a queue.
     """
 
     name: str
@@ -69,12 +69,14 @@ class Rules:
     streams: tuple[StreamRule, ...]  # rules that deliver stream records
 
     def targets(self, event: Event) -> list[str]:
-        """The names of the handler functions that have a pattern that the event matches, without duplicates."""
+        """The names of the functions with a pattern that matches the event, without duplicates."""
         return list(dict.fromkeys(rule.function for rule in self.patterns if matches_pattern(rule.pattern, event)))
 
 
 def period_of(expression: str) -> float:
-    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for any other expression."""
+    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for an expression of another kind, such as
+    `cron(...)`.
+    """
     rate_match = _RATE_EXPRESSION.match(expression)
     if rate_match is None:
         raise AppNotLoaded(
@@ -84,8 +86,9 @@ def period_of(expression: str) -> float:
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """Parse a Lambda function. `properties` are the properties of an `AWS::Serverless::Function`, with resolved
-    references. Raises AppNotLoaded for a schedule that is not a `rate(...)` expression.
+    """Parse the settings and event rules of a Lambda function. `properties` are the properties of an
+    `AWS::Serverless::Function`, with resolved references. Raises AppNotLoaded for a schedule that is not a `rate(...)`
+    expression.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
     event_sources = [

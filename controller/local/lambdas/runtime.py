@@ -1,9 +1,9 @@
 """A handler process, which imports the Chalice app once and then runs one invocation after another, as a Lambda
 execution environment does.
 
-Invocations come as JSON lines on stdin. Answers are written as JSON lines to the descriptor `--answers`, so that the
-handlers' own output goes to the log. The first answer says that the app is loaded, or why it could not be loaded. The
-process ends when stdin ends, or when its parent process ends.
+The process reads invocations as JSON lines from stdin. Answers are written as JSON lines to the file descriptor of the
+option `--answers`, so that the handlers' own output goes only to the log. The first answer says that the app is loaded,
+or why the app could not be loaded. The handler process ends when stdin is closed, or when the parent process ends.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Run scheduled rules. Each rule delivers a Scheduled Event to its handler once in each period, for the first time one
-period after the embedded cloud's start.
+"""Run scheduled rules. Each rule delivers an event (Scheduled Event) to the rule's handler once in each period. The
+first event comes one period after the start of the embedded cloud.
 """
 
 from __future__ import annotations

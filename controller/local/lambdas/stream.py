@@ -1,8 +1,8 @@
 """Deliver records of DynamoDB streams to functions in batches, as Lambda's event source mapping does.
 
 Records of the same table item stay in order. Records of different items are distributed over parallel queues (lanes),
-and shuffled within a batch. A failed batch is cut in half, and both halves are delivered again. Therefore only a record
-that always fails becomes a dead letter, and all other records are delivered.
+and shuffled within a batch. A failed batch is cut in half, and both halves are delivered again. Because batches are
+halved, only a record that always fails becomes a dead letter, and all other records are delivered.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Recor
 
 
 class RecordLane:
-    """A queue of stream records, of which at most one batch is being delivered. All records of an item take the same
-    lane.
+    """A queue of stream records. At most one batch of the queue is delivered at a time. All records of a table item go
+    into the same lane.
     """
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class RecordLane:
             self.changed.notify()
 
     def take_batch(self, window_seconds: float, record_limit: int) -> list[Record]:
-        """Wait for a record, then wait `window_seconds` for more records, and return up to `record_limit` records.
-        Returns no records once the lane is stopped.
+        """Wait for a record, then wait at most `window_seconds` for more records, and return up to `record_limit`
+        records. Returns an empty list once the lane is stopped.
         """
         with self.changed:
             while not self.records and not self.stopped:
@@ -135,7 +135,9 @@ class TableStream:
         self._table_changed.set()
 
     def stop(self) -> None:
-        """Stop all lanes. Stop the pool of handlers first, because a lane stops only when its batch has a result."""
+        """Stop all lanes. Callers must stop the pool of handler processes first, because a lane stops only when its
+        current batch has a result.
+        """
         self._stopping.set()
         self._table_changed.set()
         for _rule, lanes in self._routes:

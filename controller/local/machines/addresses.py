@@ -1,4 +1,4 @@
-"""Private IP addresses of machines. Two embedded clouds on this host have different addresses."""
+"""Private IP addresses of machines. Machines of two embedded clouds on one host have different addresses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class AddressesExhausted(Exception):
 
 
 def on_loopback(port: int, block_count: int = 64) -> list[str]:
-    """The addresses for machines of a cloud without network namespaces, in 127.0.0.0/8. On Linux, processes can bind
-    every address of this network.
+    """The addresses, in 127.0.0.0/8, for machines of a cloud without network namespaces. On Linux, processes can bind
+    every address in 127.0.0.0/8.
 
     The endpoint's `port` is unique on this host, and selects the block of addresses 127.<port / 256>.<port % 256>.<n>.
-    When a block is full, the block of the next port follows.
+    When every address of a block is used, the addresses of the next port's block are used.
     """
     ports = [(port + block_number) % 65536 for block_number in range(block_count)]
     return [

@@ -1,8 +1,8 @@
 """The content of an instance's metadata service (identity, tags, credentials, interruption notices), and the key that
 signs identity documents.
 
-The embedded cloud signs identity documents as AWS does, with PKCS#1 v1.5 over SHA-256, in base64 lines of 76
-characters, but with a key of its own.
+As in AWS, the signature of an identity document is PKCS#1 v1.5 over SHA-256, in base64 lines of 76 characters. Unlike
+AWS, the embedded cloud signs with a key of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CREDENTIAL_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """Facts about an instance, which its metadata service shows. `tags` is None if the instance's metadata options hide
-    the tags. `notice` is the (action, time) of a Spot interruption.
+    """Facts about an instance that the instance's metadata service shows. `tags` is None if the instance's metadata
+    options hide the tags. `notice` is the pair (action, time) of a Spot interruption.
     """
 
     instance_id: str
@@ -51,7 +51,7 @@ class Signer:
 
     @cached_property
     def public_key(self) -> str:
-        """The public key as PEM text, with which signatures can be verified."""
+        """The public key, as PEM text, with which clients verify the signatures."""
         key_format = serialization.PublicFormat.SubjectPublicKeyInfo
         return self.key.public_key().public_bytes(serialization.Encoding.PEM, key_format).decode()
 

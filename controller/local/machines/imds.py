@@ -2,8 +2,8 @@
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
 A request with an invalid token gets status 401. A request without a token also gets status 401, unless the instance's
-metadata options make tokens optional, as EC2's defaults do. The service calls the function `metadata` again for each
-request.
+metadata options make tokens optional, as EC2's defaults do. For each request, the service calls the function
+`metadata`, so that answers are always current.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Tree = dict[str, Any]
 
 
 def find_value(tree: Tree, path: str) -> str | None:
-    """The value at `path` in the tree, or a listing if `path` names a folder, with / after each subfolder, or None if
-    nothing has this path.
+    """The value at `path` in the tree, or None if nothing has this path. If `path` names a folder, the value is a list
+    of the folder's names, one in each line, with / after the name of a subfolder.
     """
     tree_node: Any = tree
     for path_part in [urllib.parse.unquote(path_part) for path_part in path.split("/") if path_part]:
@@ -117,8 +117,8 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a lost connection, as when a node is killed during its request. Print any other error with a
-        traceback.
+        """Ignore a lost connection, as when a node is killed during its request. Print errors other than a lost
+        connection with a traceback.
         """
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

@@ -1,12 +1,13 @@
 """The init process of one machine of the embedded cloud, which starts and restarts the node's program and powers the
 machine off.
 
-The embedded cloud starts this process for each instance. SIGTERM means a shutdown (terminate-instances,
-stop-instances): the node's program gets SIGTERM and has some seconds to end, then all descendants of this process are
-killed. SIGUSR1 means a power cut: all descendants are killed at once. SIGUSR2 means that the cloud died, and has the
-effect of a power cut. A program that exits with 0 is not started again. After any other exit code, the program is
-restarted with a growing delay. With --off-with-program the machine switches itself off when its program ends, and this
-process exits with OFF_BY_ITSELF_EXIT_CODE.
+The embedded cloud starts one init process for each instance. SIGTERM requests a shutdown, as for terminate-instances or
+stop-instances. In a shutdown, the node's program gets SIGTERM and has some seconds to exit, then all descendants of the
+init process are killed. SIGUSR1 emulates a power cut: all descendants of the init process are killed at once. SIGUSR2
+reports that the embedded cloud has died, and also kills all descendants at once. A node's program that exits with code
+0 is not restarted. After an exit code other than 0, the node's program is restarted with a growing delay. With
+--off-with-program the machine switches itself off when the node's program ends, and the init process exits with
+OFF_BY_ITSELF_EXIT_CODE.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ HANDLED_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *POWER_CUT_SIG
 
 
 class InitProcess:
-    """The init process of a machine. The function `switches_off` says, from the program's exit code, whether the
-    machine has switched itself off.
+    """The init process of a machine. The function `switches_off` gets the exit code of the node's program, and returns
+    whether the machine has switched itself off.
     """
 
     def __init__(
@@ -132,7 +133,9 @@ class InitProcess:
 
 
 def reap_children() -> list[tuple[int, int]]:
-    """Collect the ended child processes, also adopted processes, as (pid, exit code or -signal)."""
+    """Collect all ended child processes, including adopted processes, as pairs (process id, exit code). The exit code
+    of a process that a signal killed is the negative signal number.
+    """
     ended_children = []
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -144,8 +147,8 @@ def reap_children() -> list[tuple[int, int]]:
 
 
 def power_off() -> None:
-    """Kill all descendants of this process again and again until none is left, because a process may fork before it is
-    killed.
+    """Kill all descendants of this process. The kill is repeated for some seconds until no descendant is left, because
+    a process may fork before the kill.
     """
     deadline = time.monotonic() + KILL_SECONDS
     while (remaining_pids := descendants(os.getpid())) and time.monotonic() < deadline:

@@ -1,9 +1,9 @@
-"""Build the virtual environment from which machines run their programs. In this environment, dyntrain is installed as a
-wheel, as on EC2.
+"""Build the virtual environment from which machines run their programs. In the virtual environment, dyntrain is
+installed from a wheel, as on EC2.
 
-Therefore a module that is missing in the wheel is also missing on the emulated machines, and modules in the user's
-folders are not found. Third-party packages are found in this process's site-packages folder, but without the links of
-editable installs.
+Because of the wheel, a module that is missing in the wheel is also missing on the emulated machines. Programs on
+machines find no modules in the user's folders. Third-party packages come from this process's site-packages folder,
+where links of editable installs have no effect for machines.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def repository_root() -> Path | None:
 
 def node_python() -> str:
     """The path of the Python interpreter for nodes. If dyntrain runs from its repository, the interpreter is in an
-    environment below `build/nodes`, which is built for each state of the sources. Without a repository, the result is
-    this process's interpreter. Raises InstallationFailed.
+    environment below `build/nodes`, which is built again when the sources change. If dyntrain is an installed wheel,
+    the result is this process's interpreter. Raises InstallationFailed.
     """
     root = repository_root()
     return sys.executable if root is None else str(build_environment(root) / "bin" / "python")
 
 
 def unit_command() -> tuple[str, ...]:
-    """The command of the node's systemd unit, with this host's interpreter for nodes, and without the option --user,
-    because only real user data creates that user. Raises InstallationFailed.
+    """The command of the node's systemd unit, with this host's Python interpreter for nodes. The option --user is
+    removed, because only real user data creates the user that the option names. Raises InstallationFailed.
     """
     unit_file = RawConfigParser(strict=False)
     unit_file.read_string(
@@ -64,8 +64,8 @@ def unit_command() -> tuple[str, ...]:
 
 
 def build_environment(root: Path) -> Path:
-    """Build the nodes' virtual environment if it does not exist, and return its folder. If several processes call this
-    function at once, one process builds the environment and every other process waits.
+    """Build the nodes' virtual environment if it does not exist, and return the environment's folder. If several
+    processes call this function at once, one process builds the environment and every other process waits.
     """
     environments_folder = root / "build" / "nodes"
     environments_folder.mkdir(parents=True, exist_ok=True)

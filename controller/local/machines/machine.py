@@ -24,8 +24,8 @@ _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 @dataclass(frozen=True)
 class MachinePlace:
-    """The place (this host or a network namespace) where a machine runs. The function `tokens_required` says whether
-    the metadata service answers only requests with a token (IMDSv2).
+    """The place where a machine runs: this host or a network namespace. The function `tokens_required` says whether the
+    metadata service answers only requests with a token (IMDSv2).
     """
 
     services: str = "127.0.0.1"  # the address of the cloud's services for this machine
@@ -34,8 +34,8 @@ class MachinePlace:
 
 
 class Machine:
-    """One boot of a machine. As on EC2, the machine's programs get credentials and region from the metadata service,
-    not from the environment.
+    """One boot of a machine, from power-on to power-off. As on EC2, the machine's programs get credentials and region
+    from the metadata service, not from the environment.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Machine:
         )
 
     def _start_init_process(self, argv: tuple[str, ...], environment: dict[str, str], environment_mark: str) -> None:
-        """Start the init process. `environment_mark` is an environment entry NAME=VALUE that only this machine's
-        processes have.
+        """Start the machine's init process, whose output goes to the console log. `environment_mark` is an environment
+        entry NAME=VALUE that only this machine's processes have.
         """
         self._environment_mark = environment_mark
         self.console_path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class Machine:
 
     def shut_down(self) -> None:
         """Ask the machine's init process to shut down. `is_on` becomes false when the machine is off, at the latest
-        soon after `stop_seconds`.
+        shortly after `stop_seconds`.
         """
         self._signal_init_process(signal.SIGTERM)
 

@@ -2,8 +2,8 @@
 be cut or slowed. Network namespaces need Linux, root and iproute2.
 
 A bridge on this host connects the machines. The cloud's endpoint and the metadata services listen on the bridge's
-address. The name of each namespace and link contains the process id of its owner. Therefore a later process can find
-and remove the namespaces of a killed process.
+address. The name of each namespace and link contains the process id of its owner. With the process id in the name, a
+later process can find and remove the namespaces of a killed process.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def namespaces_available() -> bool:
 
 
 class Namespaces:
-    """A network of hosts, each a network namespace. Safe to call from any thread. `stop` removes all hosts and the
-    bridge, and may be called again.
+    """A network of emulated hosts, each of which is a network namespace. Safe to call from any thread. `stop` removes
+    all hosts and the bridge, and may be called again.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,8 @@ class Namespaces:
         return list(self._links)
 
     def command_prefix(self, host: str, address: str) -> tuple[str, ...]:
-        """The prefix of a command that runs on the host. If the host does not exist, this method creates the host.
-        Raises NamespacesUnavailable.
+        """The words that are put before a command to run the command on the host. If the host does not exist, this
+        method creates the host. Raises NamespacesUnavailable.
         """
         with self._lock:
             link_name = self._links.get(host)
@@ -125,8 +125,8 @@ class Namespaces:
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it exists. The host's processes must have ended, because a namespace exists as long as a
-        process in it.
+        """Remove the host, if it exists. The host's processes must have ended, because a network namespace exists until
+        the last process in the namespace has ended.
         """
         with self._lock:
             link_name = self._links.pop(host, None)
@@ -194,7 +194,9 @@ class Namespaces:
 
 
 def remove_abandoned_networks() -> list[str]:
-    """Remove the network namespaces and links of processes that have ended. Returns the removed names."""
+    """Remove the network namespaces and links of processes that have ended. Returns the names of the removed namespaces
+    and links.
+    """
     removed_names = []
     for name in sorted(_folder_names("/run/netns") | _folder_names("/sys/class/net")):
         owner_match = OWNED_NAME.match(name)
@@ -205,8 +207,8 @@ def remove_abandoned_networks() -> list[str]:
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Let the calling thread enter the network namespace, and listen there. The thread must end afterwards, because a
-    thread cannot leave the namespace.
+    """Let the calling thread enter the network namespace, and return a socket that listens in the namespace. The
+    calling thread must end after this call, because a thread cannot leave the namespace.
     """
     with open(namespace, "rb") as namespace_file:
         if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), CLONE_NEWNET):
@@ -230,8 +232,8 @@ def _folder_names(folder: str) -> set[str]:
 
 
 def _remove_link_and_namespace(name: str) -> None:
-    """Remove a host's link, then its namespace. The link ends at once, but the namespace exists until its last process
-    and socket have ended.
+    """Remove a host's link, then its namespace. The link disappears at once, but the namespace exists until its last
+    process and socket have ended.
     """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
@@ -239,8 +241,8 @@ def _remove_link_and_namespace(name: str) -> None:
 
 @contextlib.contextmanager
 def _network_lock() -> Iterator[None]:
-    """Lock this host's networks while a process looks for a free network and takes it. Without the lock, two bridges
-    could have the same address, and packets would go to the wrong bridge.
+    """Hold this host's lock for networks while this process looks for a free network and creates a bridge in the
+    network. Without the lock, two bridges could have the same address, and packets would go to the wrong bridge.
     """
     with open(LOCK_FILE, "w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)

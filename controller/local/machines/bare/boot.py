@@ -1,9 +1,10 @@
 """Run one bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
 
-This process mounts an overlay over the shared root file system, joins new control groups, connects the machine to the
-package registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
-namespace, and all processes of the machine are descendants of this process, so no mount and no process outlives this
-process. This process handles the signals that `init_process` handles.
+This program first connects the machine's network to the package registries. This program then mounts the machine's root
+file system and joins new control groups. Finally, this program starts systemd-nspawn, which boots the machine's
+systemd. All mounts are in this program's mount namespace, so no mount outlives this program. All processes of the
+machine are descendants of this program, and no descendant outlives this program. This program handles the same signals
+as the module `init_process`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def control_group_roots() -> list[Path]:
 
 
 def join_control_groups() -> list[Path]:
-    """Create control groups for this process and join these groups. Two systemd processes in one control group would
-    confuse each other's units.
+    """Create control groups for this process and join these groups. Each machine needs its own control groups, because
+    two systemd processes in one control group would confuse each other's units.
     """
     joined_groups = []
     for group_root in control_group_roots():
@@ -79,8 +80,8 @@ def leave_control_groups(groups: list[Path]) -> None:
 
 
 def remove_control_group(group: Path) -> None:
-    """Remove the control group and its subgroups. Retries for some seconds, because ended processes may need a moment
-    to leave the group.
+    """Remove the control group and its subgroups. The removal is retried for some seconds, because ended processes may
+    need a moment to leave the group.
     """
     deadline = time.monotonic() + GROUP_REMOVAL_SECONDS
     while group.exists() and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
-"""Build, once, the root file system that all bare machines share, with mmdebstrap. No machine writes to this root file
-system.
+"""Build the root file system that all bare machines share, with the program mmdebstrap. No machine writes to the shared
+root file system.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class BareUnavailable(LocalCloudError):
 
 
 def check_host(user_id: int) -> None:
-    """Check that this host can run bare machines. Raises BareUnavailable, whose message says what to do."""
+    """Check that this host has the rights, programs and devices that bare machines need. Raises BareUnavailable, whose
+    message says what to do.
+    """
     if user_id != 0:
         raise BareUnavailable("bare machines boot a systemd of their own, which only root can do; run this as root")
     if missing_packages := sorted(
@@ -46,14 +48,17 @@ def check_host(user_id: int) -> None:
 
 
 def user_data_packages(template: str) -> list[str]:
-    """The packages that the template's user data installs. These packages are downloaded once, not at every launch."""
+    """The packages that the template's user data installs. The packages are downloaded once, when the root file system
+    is built, and not at every launch.
+    """
     package_lines = re.findall(r"apt-get install -y -q ([a-z0-9 .+-]+)$", template, re.M)
     return sorted({package for package_line in package_lines for package in package_line.split()})
 
 
 def build_root(folder: Path, template: str) -> Path:
-    """Build the root file system if it does not exist, and return its folder, which is named by a digest of the
-    ingredients. If several processes call this function at once, only one process builds. Raises BareUnavailable.
+    """Build the root file system if it does not exist, and return the root file system's folder. The folder's name has
+    a digest of everything from which the root file system is built. If several processes call this function at once,
+    one process builds and the other processes wait. Raises BareUnavailable.
     """
     check_host(os.geteuid())
     packages = user_data_packages(template)

@@ -23,7 +23,7 @@ DISK_VARIABLE = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes
 
 @dataclass(frozen=True)
 class MachineResources:
-    """The resources that a bare machine uses."""
+    """The root file system, shared folder and network that a bare machine uses."""
 
     image: Path  # the root file system that all bare machines share
     shared: Path  # the folder that stands for the EFS file system
@@ -32,7 +32,9 @@ class MachineResources:
 
 
 class BareMachine(Machine):
-    """One boot of a bare machine, as EC2 would see it. A reboot by the machine's systemd is part of the same boot."""
+    """One boot of a bare machine, from power-on to power-off. A reboot by the machine's systemd is part of the same
+    boot, because EC2 would not notice the reboot.
+    """
 
     def __init__(
         self,

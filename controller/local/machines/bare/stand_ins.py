@@ -12,11 +12,11 @@ image. Everything else is real: apt, pip, systemd, mount, and the user data's ow
 | an EFS file system | a folder of the embedded cloud (`machines.volumes`), bound to `/srv/efs` | (3) |
 | an AMI that knows its region's endpoints | `AWS_ENDPOINT_URL` in systemd's `DefaultEnvironment` | (5) |
 
-Not replaced: Amazon Linux 2023 with its package names and dnf; the stack's wait condition, which moto lacks.
-`dyntrain-ready.service` runs, but has no address to signal.
+Not replaced: Amazon Linux 2023 with its package names and dnf; the stack's wait condition, which moto lacks. The
+machine's `dyntrain-ready.service` runs, but has no wait condition to signal.
 
-Source (3) was read at the tag v1.36.0; the other sources were not compared with a machine. Paths without a server are
-below https://docs.aws.amazon.com/:
+Source (3) was read at the tag v1.36.0; the statements of the other sources were not compared with a machine in EC2.
+Paths without a server are below https://docs.aws.amazon.com/:
 
 (1) https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest
 (2) AWSEC2/latest/UserGuide/user-data.html
@@ -111,8 +111,8 @@ exit 32
 
 
 def install_stand_ins(root: Path) -> None:
-    """Install the stand-ins for AWS's parts into a machine's root file system. Raises OSError or
-    subprocess.SubprocessError.
+    """Install the replacements for things that exist only in AWS into a machine's root file system. Raises OSError or
+    subprocess.SubprocessError when the installation fails.
     """
     _write_files(root, ROOT_FILES)
     (root / "etc/systemd/system/multi-user.target.wants").mkdir(parents=True, exist_ok=True)
