@@ -194,8 +194,8 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
 
 
 def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Split stream records into the readable records, and one error text for each unreadable record. So a single
-    malformed stream record cannot block the processing of a whole batch.
+    """Split stream records into the readable records, and one error text for each unreadable record. With unreadable
+    records split off, a malformed stream record cannot block the processing of a whole batch.
     """
     valid_records, problem_texts = [], []
     for record in records:
