@@ -2,7 +2,7 @@
 the DynamoDB table's stream. Several runs for the same cluster may overlap.
 
 A run first gathers the cluster's nodes, the job's report and the membership. The nodes are read from the table's index
-and from the stream's records. From the gathered facts, the run decides with pure functions. Consistent reads confirm
+and from the stream's records. Pure functions decide from the gathered facts what the run does. Consistent reads confirm
 the facts that change the membership or end an instance before the decision is applied. To apply a decision, the run
 writes the membership by compare-and-set, publishes the membership, carries out actions, and stores acknowledgements of
 the actions' effects.

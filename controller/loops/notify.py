@@ -42,8 +42,8 @@ class Notices(Protocol):
         """Read one notice with a strongly consistent read."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        """Write the notice over the stored notice of version `notice.version`. Version 0 means that no notice is stored
-        yet. Raises Conflict if the stored notice has a different version.
+        """Replace the stored notice if the stored notice has the version `notice.version`. Version 0 means that no
+        notice is stored yet. Raises Conflict if the stored notice has a different version.
         """
 
 

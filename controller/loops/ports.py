@@ -114,8 +114,8 @@ class Nodes(Protocol):
         """
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
-        """Write the node's item over the stored item of version `node.version`. Raises Conflict when the stored item
-        has a different version.
+        """Replace the node's stored item if the stored item has the version `node.version`. Raises Conflict when the
+        stored item has a different version.
         """
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
@@ -129,8 +129,8 @@ class GroupRecords(Protocol):
         """Read the facts about one Auto Scaling group with a strongly consistent read."""
 
     def put(self, stored: StoredGroup, *, wake: bool) -> None:
-        """Write the table item over the stored item of version `stored.version`. Raises Conflict when the stored item
-        has a different version.
+        """Replace the stored item if the stored item has the version `stored.version`. Raises Conflict when the stored
+        item has a different version.
         """
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
@@ -146,8 +146,8 @@ class Jobs(Protocol):
         """
 
     def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
-        """Write the job's item over the stored item of version `version`. Raises Conflict when the stored item has a
-        different version.
+        """Replace the stored item of the job report if the stored item has the version `version`. Raises Conflict when
+        the stored item has a different version.
         """
 
 
@@ -160,8 +160,8 @@ class Clusters(Protocol):
         """
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
-        """Write the table item over the stored item of version `stored.version`. Raises Conflict when the stored item
-        has a different version.
+        """Replace the stored item if the stored item has the version `stored.version`. Raises Conflict when the stored
+        item has a different version.
         """
 
     def turn(self, cluster: str) -> StoredTurn:
@@ -170,8 +170,8 @@ class Clusters(Protocol):
         """
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
-        """Write the turn's item over the stored item of version `turn.version`. Raises Conflict when the stored item
-        has a different version.
+        """Replace the turn's stored item if the stored item has the version `turn.version`. Raises Conflict when the
+        stored item has a different version.
         """
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
@@ -293,8 +293,9 @@ class Groups(Protocol):
         """
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """Like `tagged`, but only with groups that were created by the CloudFormation stack that the tag's value names.
-        The name of the stack that created a group cannot be forged, because AWS itself stores the name.
+        """The same result as `tagged`, restricted to groups that were created by the CloudFormation stack that the
+        tag's value names. The name of the stack that created a group cannot be forged, because AWS itself stores the
+        name.
         """
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:

@@ -3,9 +3,9 @@ the membership is taken over, nothing is decided.
 
 To begin a recovery, a resync reads EC2 and Auto Scaling and writes the nodes' facts as usual. The tick after a resync
 says whether the resync was complete. At the tick of a complete resync, the membership is taken over from the parameter
-`target`. The members in the target are recorded as prepared, because only prepared nodes become members. Nothing is
-published and no instance is ended until the coordinator reports, or has been silent so long that the coordinator is
-considered lost.
+`target`. The members in the target are recorded as prepared, because only prepared nodes become members. After the
+membership is taken over, nothing is published and no instance is ended until the coordinator reports, or has been
+silent so long that the coordinator is considered lost.
 """
 
 from __future__ import annotations
