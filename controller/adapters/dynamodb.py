@@ -2,7 +2,7 @@
 audit trail, succeeds only if the item still has the version that was read.
 
 If a write times out although it took effect, botocore repeats the write, and the repeated write raises Conflict. After
-a Conflict, the caller reads the item again, and may find that its own facts were written.
+a Conflict, the caller reads the item again, and may find the facts that the caller itself had written.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Table:
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Write the item over the stored item if the stored item has the version `version`. Version 0 means that the
-        table must not contain the item yet. Raises Conflict if the stored version differs from `version`.
+        """Replace the stored item if the stored item has the version `version`. Version 0 means that the table must not
+        contain the item yet. Raises Conflict if the stored version differs from `version`.
         """
         write_condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:

@@ -52,7 +52,7 @@ class Ec2Instances:
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """Describe the instances by a filter on instance ids. A describe call with ids as arguments would fail for all
-        instances if EC2 did not (yet) know a single id.
+        instances if just one of the ids were (still) unknown to EC2.
         """
         return self._describe("instance-id", instances)
 

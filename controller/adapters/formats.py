@@ -2,8 +2,8 @@
 
 An item without the attribute `format` has format 1. In format 1, a node's acknowledgements were stored in one map from
 keys such as `complete:TOKEN` to a time and a text. Each change of the items' layout that older controllers must not
-ignore increases the format number. A controller refuses an item of a newer format, because writing the item back would
-lose the item's new fields.
+ignore increases the format number. A controller refuses an item whose format is newer than the controller's own format,
+because writing the item back would lose the item's new fields.
 """
 
 from __future__ import annotations

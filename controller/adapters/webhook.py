@@ -32,8 +32,8 @@ def resolve_addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether the IP address is public, so not an address of this machine, of its metadata service or of a private
-    network. This check is needed because the host name of a webhook may resolve to a private address.
+    """Whether the IP address is public, which excludes addresses of this machine, of its metadata service and of
+    private networks. This check is needed because the host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
     embedded_ipv4 = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)

@@ -30,7 +30,7 @@ MAX_OPEN_LOGS = 8
 
 class Readings:
     """The methods that read the page's data, which may be called from any thread. Only one thread reads at a time,
-    because the registry and the audit trail are cached.
+    because the threads share the cached registry and audit trail.
     """
 
     def __init__(self, connection: Connection, history: float = TRAIL_HISTORY_SECONDS) -> None:

@@ -23,7 +23,7 @@ ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_ca
 
 def source_of(code: str) -> tuple[str, str] | None:
     """The bucket and the key if `code` is an address s3://BUCKET/KEY, or None if `code` is a local folder. Raises
-    GiveUp if `code` is an address of any other kind.
+    GiveUp if `code` is an address of a kind other than s3://.
     """
     if not code.startswith("s3://"):
         if not_local_problem(code):

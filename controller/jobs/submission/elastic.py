@@ -2,9 +2,9 @@
 also deploy by hand.
 
 The submit command writes the job's record first, so that `dyntrain job stop` finds everything that is created
-afterwards. The code is uploaded into the bucket. Before creating the stack, the command claims the record, so that only
-one of two simultaneous submits continues. The stack gets a tag that names the submission. Once the creation of the
-stack has begun, the record's state is set to RUNNING.
+afterwards. The code is uploaded into the bucket. Before creating the stack, the submit command claims the job's record,
+so that only one of two simultaneous submits of the job continues. The stack gets a tag that names the submission. Once
+the creation of the stack has begun, the record's state is set to RUNNING.
 
 If AWS refuses the upload or the stack, no record of a new job remains. After a crash, repeating the submit command
 continues the work and creates nothing twice. The command `dyntrain job stop` can end the job after each step of the
@@ -93,8 +93,8 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
     """Upload the code and request the cluster's stack. The function returns once CloudFormation has begun to create the
     stack.
 
-    If GiveUp is raised, either nothing exists and the job's name is free, or the job's record remains and names what
-    may exist. If RetryLater is raised, repeating the submit command continues the work.
+    If GiveUp is raised, either nothing exists and the job's name is free, or the job's record remains and identifies
+    what may exist. If RetryLater is raised, repeating the submit command continues the work.
     """
     request, stored_job = prepared.request, prepared.stored
     is_new_job = not stored_job.version

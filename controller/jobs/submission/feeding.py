@@ -65,7 +65,9 @@ def program_text() -> str:
 
 
 def program() -> bytes:
-    """The feed's program as a zip archive that Python can run. Each call returns an archive with the same bytes."""
+    """The feed's program as a zip archive that Python can run. Every call of `program` returns an archive with the same
+    bytes.
+    """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
         texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}

@@ -1,10 +1,10 @@
 """Launches a job, in an order of steps that leaves no machine running without a job record.
 
 The submit command writes the job's record first, because the resync finds the job's machines by the record. Code and
-plan are uploaded into the bucket before any machine is launched. The command also claims the record before the launch,
-so that only one of two simultaneous submits continues. A single RunInstances call with the run's client token launches
-all nodes. The nodes wait until the machines are tagged with the master's address. After the tagging, the record's state
-is set to RUNNING.
+plan are uploaded into the bucket before any machine is launched. The submit command claims the job's record before the
+launch, so that only one of two simultaneous submits of the job continues. A single RunInstances call with the run's
+client token launches all nodes. The nodes wait until the machines are tagged with the master's address. After the
+tagging, the record's state is set to RUNNING.
 
 If AWS refuses the upload or the launch, no record of a new job remains, unless another submit command has claimed the
 record. After a crash, repeating the submit command continues the work and does nothing twice. If nobody repeats a
@@ -75,7 +75,8 @@ def prepare(
 
 def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
     """Launch the job. If GiveUp is raised, either no machine runs and the job's name is free, or the job's record
-    remains and names what may run. If RetryLater is raised, repeating the submit command continues the work.
+    remains and identifies the machines that may run. If RetryLater is raised, repeating the submit command continues
+    the work.
     """
     request, stored_job = prepared.request, prepared.stored
     is_new_job = not stored_job.version

@@ -67,8 +67,8 @@ exit
 
 
 def program() -> bytes:
-    """The nodes' program as a zip archive that Python can run. Each call returns an archive with the same bytes. The
-    archive is not compressed, because `_packed_program` compresses the whole archive.
+    """The nodes' program as a zip archive that Python can run. Every call of `program` returns an archive with the same
+    bytes. The archive is not compressed, because `_packed_program` compresses the whole archive.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
