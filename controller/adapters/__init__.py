@@ -1,1 +1,3 @@
-"""Adapters to AWS, one module for each service. Only the adapters import botocore."""
+"""Adapters that implement the controller's interfaces with AWS services. Only the adapters in this package import
+botocore.
+"""

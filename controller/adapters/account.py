@@ -1,4 +1,4 @@
-"""Name the account and region that a command is about to change."""
+"""Describe in one phrase the AWS account and region in which a command is about to make changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SINGLE_ATTEMPT_CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"tot
 
 
 def account_and_region(clients: Clients) -> str:
-    """A phrase that names the AWS account, region and profile, and the endpoint URL unless AWS itself serves it. Raises
-    Misconfigured when no region is set.
+    """A phrase that names the AWS account, the region and the profile, if one is set. The phrase also names the
+    endpoint URL if the endpoint is not AWS's own. Raises Misconfigured when no AWS region is set.
     """
     botocore_session = clients.session
     with creating_client():

@@ -1,4 +1,4 @@
-"""Auto Scaling groups: their members, lifecycle actions, terminations, protection and sizes."""
+"""Read and change AWS Auto Scaling groups: members, lifecycle actions, terminations, scale-in protection and sizes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """All tags of each Auto Scaling group that has a tag with this key."""
+        """All tags of each Auto Scaling group that has a tag with the key `key`, by group name."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated_errors(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
@@ -179,7 +179,9 @@ def _false_if_stale(error: ClientError) -> bool:
 
 
 def _member_of_group(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """The group's member. Returns None for an instance that is being detached, because it leaves the group."""
+    """Parse an instance entry of an Auto Scaling group. Returns None for an instance that is being detached, because a
+    detached instance no longer belongs to the group.
+    """
     lifecycle_state: str = entry["LifecycleState"]
     waiting_hook: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

@@ -1,7 +1,7 @@
 """Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode. A call that fails despite botocore's retries raises
-RetryLater.
+The library botocore retries throttled calls in its adaptive retry mode. A call that fails despite botocore's retries
+raises RetryLater.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ CREDENTIAL_SERVICES = ("signin", "sso", "sso-oidc", "sts")
 
 
 class _ServiceModels(Loader):
-    """A loader that opens the model of a service directly. For each client, botocore's own loader searches the folders
-    of all AWS services twice.
+    """A botocore loader that opens the model (API description) of an AWS service without searching for the model. For
+    each client, botocore's own loader searches the folders of all AWS services twice.
     """
 
     def list_available_services(self, type_name: str) -> list[str]:
@@ -89,11 +89,12 @@ class _ServiceModels(Loader):
 
 
 class Clients:
-    """The AWS clients of one configuration. If `endpoint` is None, requests go to AWS_ENDPOINT_URL or to AWS's own
-    endpoints. Creating a client may raise Misconfigured.
+    """The AWS clients that share one configuration (endpoint, retries and timeouts). If `endpoint` is None, requests go
+    to the URL in the environment variable AWS_ENDPOINT_URL or, without this variable, to AWS's own endpoints. Creating
+    an AWS client may raise Misconfigured.
 
-    `session` is a botocore session that no other code uses. boto3 would add nothing useful, and would load its code for
-    S3 transfers before the first event.
+    `session` is a botocore session that no other code uses. The library boto3 is not used, because boto3 would load its
+    code for S3 transfers before the first event is handled.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
@@ -113,7 +114,9 @@ class Clients:
 
     @contextmanager
     def requests_until(self, until: float | None) -> Iterator[None]:
-        """A context in which EC2 requests after the time `until` are not sent or repeated, but raise RetryLater."""
+        """A context manager in which EC2 requests after the time `until` raise RetryLater and are neither sent nor
+        repeated.
+        """
         reset_token = self._until.set(until)
         try:
             yield
@@ -121,7 +124,9 @@ class Clients:
             self._until.reset(reset_token)
 
     def _check_deadline(self, **_request: Any) -> None:
-        """Raise RetryLater if the deadline for EC2 requests has passed. botocore calls this before each attempt."""
+        """Raise RetryLater if the deadline for EC2 requests has passed. This method is called by botocore before each
+        attempt to send an EC2 request.
+        """
         deadline = self._until.get()
         if deadline is not None and time.time() > deadline:
             raise RetryLater(
@@ -152,7 +157,9 @@ class Clients:
         return self._client("s3")
 
     def pricing(self, region: str) -> Any:
-        """A client for the Pricing API, which exists in a few regions only but has the prices of all regions."""
+        """A client for AWS's Pricing API in `region`. The Pricing API exists in only a few regions, but has the prices
+        of all regions.
+        """
         with creating_client():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
@@ -167,8 +174,8 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating an AWS client. The context turns ValueError into Misconfigured, because botocore raises a
-    bare ValueError for an invalid region or endpoint.
+    """A context manager for creating an AWS client. The context manager turns ValueError into Misconfigured, because
+    botocore raises a bare ValueError for an invalid region or endpoint.
     """
     with translated_errors("making a client"):
         try:
@@ -181,8 +188,8 @@ def creating_client() -> Iterator[None]:
 
 @contextmanager
 def translated_errors(operation: str) -> Iterator[None]:
-    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors. `operation` describes
-    the failed operation in messages.
+    """A context manager that raises RetryLater, Misconfigured or Refused in place of botocore's errors. `operation`
+    describes the AWS operation in the error messages.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Upload a run's TensorBoard files to S3, for `tensorboard --logdir s3://...`."""
+"""Upload a training run's TensorBoard files to S3, where `tensorboard --logdir s3://...` can read the files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dyntrain.controller.adapters.aws import Clients, translated_errors
 
 
 class BoardBucket:
-    """Upload a run's files with the given `suffix` to `s3://BUCKET/PREFIX/`.
+    """Uploads the files in `folder` whose names end with `suffix` to `s3://BUCKET/PREFIX/`.
 
-    Files of earlier writers stay in the bucket, because TensorBoard stops updating all its runs when a file that it has
-    open is deleted. Each writer's file begins with an entry that makes TensorBoard discard the values of earlier files.
+    Files of earlier writers stay in the bucket, because TensorBoard stops updating all its runs when a file that
+    TensorBoard has open is deleted. Each writer's file begins with an entry that makes TensorBoard discard the values
+    of earlier files.
     """
 
     def __init__(self, clients: Clients, bucket: str, prefix: str, folder: Path, suffix: str) -> None:
@@ -20,7 +21,9 @@ class BoardBucket:
         self._sizes: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Upload the files that have grown. The upload may safely be repeated after errors. Raises ControllerError."""
+        """Upload each file whose size has changed since the file's last upload. The upload may safely be repeated after
+        errors. Raises ControllerError.
+        """
         s3 = self._clients.s3()
         paths_by_name = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
         with translated_errors(f"writing s3://{self._bucket}/{self._prefix}"):

@@ -1,8 +1,8 @@
-"""The controller's DynamoDB table. Every write, except ticks and the audit trail, is conditional on the version that
-was read.
+"""Stores for the controller's items in its DynamoDB table. Every write, except of ticks (periodic checks) and of the
+audit trail, succeeds only if the item still has the version that was read.
 
-botocore repeats a write that timed out after taking effect, and the repeated write raises Conflict. After a Conflict,
-the caller reads the item again, and may find the facts that it wrote itself.
+If a write times out although it took effect, botocore repeats the write, and the repeated write raises Conflict. After
+a Conflict, the caller reads the item again, and may find the facts that the caller itself had written.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
 def split_trail_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Split audit-trail entries, in order, into lists that each fit into one DynamoDB item. An entry may be long,
-    because it may contain 2,000 characters of a node's last output.
+    """Split audit-trail entries, in order, into lists that each fit into one DynamoDB item. An audit-trail entry may be
+    long, because some entries contain up to 2,000 characters of a node's last output.
     """
     entry_chunks: list[list[Entry]] = []
     free_bytes = 0
@@ -85,8 +85,8 @@ class Table:
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Replace the item whose version in the table is `version`. Version 0 means that the table must not contain the
-        item yet. Raises Conflict.
+        """Replace the stored item if the stored item has the version `version`. Version 0 means that the table must not
+        contain the item yet. Raises Conflict if the stored version differs from `version`.
         """
         write_condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
@@ -105,8 +105,8 @@ class Table:
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """The cluster's items of this kind, from an index that may be slightly out of date. Raises RetryLater if a page
-        of items cannot be read, rather than leave the page out.
+        """The cluster's items of the kind `kind`, read from an index of the table that may be slightly out of date.
+        Raises RetryLater if a page of items cannot be read, because the result must be complete.
         """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
@@ -145,8 +145,9 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All items with these keys. If DynamoDB returns only a part of the items, the call is repeated for the missing
-        items. Raises RetryLater when some items are still missing after all attempts.
+        """Read all items with the given keys. If DynamoDB returns only a part of the requested items, the call is
+        repeated for the missing items. Raises RetryLater when DynamoDB still withholds some items after
+        MAX_BATCH_ATTEMPTS calls.
         """
         unread_keys: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(MAX_BATCH_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Read EC2 instances completely, and change them in batches."""
+"""Read all pages of EC2's instance descriptions, and change instances in batches."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Ec2Instances:
         return self._describe("tag-key", keys)
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
-        """The instances of each launch template, by the template's name. EC2 itself tags each launched instance with
-        the template's id, and nobody can change this tag.
+        """The instances launched from each launch template, by the template's name. EC2 itself tags each instance with
+        the id of its launch template, and nobody can change this tag.
         """
         unique_names = sorted(set(names))
         template_names_by_id: dict[str, str] = {}
@@ -51,8 +51,8 @@ class Ec2Instances:
         return by_template
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Find instances with a filter on ids. A call with ids as arguments would fail completely if EC2 did not (yet)
-        show one of the instances.
+        """Describe the instances by a filter on instance ids. A describe call with ids as arguments would fail for all
+        instances if just one of the ids were (still) unknown to EC2.
         """
         return self._describe("instance-id", instances)
 
@@ -88,7 +88,9 @@ class Ec2Instances:
         return self.each_batch(instances, stop_batch, "stopping")
 
     def reboot(self, instances: Sequence[str]) -> Batch:
-        """Reboot the instances (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-reboot.html)."""
+        """Reboot the instances, which keep their IP addresses and volumes
+        (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-reboot.html).
+        """
 
         def reboot_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().reboot_instances(InstanceIds=list(batch))
@@ -96,7 +98,9 @@ class Ec2Instances:
         return self.each_batch(instances, reboot_batch, "rebooting")
 
     def give_profile(self, instance: str, profile: str) -> None:
-        """Set the instance profile (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html)."""
+        """Set an instance's IAM instance profile, and replace its present profile if there is one
+        (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html).
+        """
         ec2 = self._clients.ec2()
         with translated_errors(f"giving {instance} the instance profile {profile}"):
             associations = ec2.describe_iam_instance_profile_associations(
@@ -127,11 +131,11 @@ class Ec2Instances:
         return list(instances_by_id.values())
 
     def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], operation: str) -> Batch:
-        """Call `call` with batches of instances, and find the instances that EC2 refuses. EC2 refuses a whole batch if
-        it refuses one of its instances.
+        """Call `call` with batches of instances, and find the instances that EC2 refuses. If EC2 refuses a single
+        instance, EC2 refuses the whole batch.
 
-        The instances that EC2's error names are left out, and the batch's remaining instances are tried again. If the
-        error names no instance, the batch is halved until the refused instances are alone.
+        If EC2's error names unknown instances, the batch is tried again without these instances. If the error names no
+        instance, the batch is halved repeatedly to isolate the refused instances.
         """
         missing_ids: set[str] = set()
         refusals: dict[str, str] = {}

@@ -1,8 +1,9 @@
-"""The format number of the table's items, and the conversion of older items.
+"""The format number of items in the controller's DynamoDB table, and the conversion of items of an older format.
 
-An item without `format` has format 1. In format 1 the acknowledgements were one map from keys such as `complete:TOKEN`
-to a time and a text. A change of the layout that older controllers must not ignore gets the next format number. An
-older controller refuses an item with a newer format, rather than write it back without its new fields.
+An item without the attribute `format` has format 1. In format 1, a node's acknowledgements were stored in one map from
+keys such as `complete:TOKEN` to a time and a text. Each change of the items' layout that older controllers must not
+ignore increases the format number. A controller refuses an item whose format is newer than the controller's own format,
+because writing the item back would lose the item's new fields.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _FIELDS_BY_ACK_KIND = {
 
 
 def format_attribute() -> dict[str, Any]:
-    """The item attribute that contains the format number."""
+    """The attribute `format` with the present format number, for an item to be written."""
     return {"format": {"N": str(FORMAT)}}
 
 
 def format_of(item: Mapping[str, Any]) -> int:
-    """The item's format number. Raises GiveUp for a format that this version does not know."""
+    """The format number of a table item. Raises GiveUp if this version of the controller does not know the format."""
     format_number = int(item.get("format", {}).get("N", "1"))
     if format_number > FORMAT:
         item_name = item.get("pk", {}).get("S", "an item")
@@ -41,7 +42,7 @@ def format_of(item: Mapping[str, Any]) -> int:
 
 
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
-    """Convert node facts of format 1 into the present format."""
+    """Convert the stored facts about a node from item format 1 into the present format."""
     acknowledgements: dict[str, Any] = {}
     for key, ack in facts.get("acks", {}).items():
         ack_kind, separator, ack_name = key.partition(":")

@@ -1,7 +1,8 @@
-"""The layout of the items in the controller's DynamoDB table. The records of the table's stream have the same layout.
+"""The layout of the items in the controller's DynamoDB table. Items in the records of the table's DynamoDB stream have
+the same layout.
 
-An item stores its facts as one JSON string, because DynamoDB has no floats. Only the values that indexes, filters and
-conditions need are separate attributes.
+An item stores its facts as one JSON string, because DynamoDB has no floating-point numbers. Only values that DynamoDB's
+indexes, filters and conditions need are separate attributes of an item.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
 
 
 def membership_item(cluster: str, stored: StoredMembership, version: int) -> Item:
-    """The item of a cluster's membership. Its attribute `members` is the full ordered list of members, which the
-    coordinator finds through `Target.pointer`.
+    """Build the table item that stores a cluster's membership. The item's attribute `members` is the full ordered list
+    of the cluster's members. The field `Target.pointer` tells the cluster's coordinator the key of the membership item.
     """
     membership = stored.membership
     return {
@@ -134,7 +135,9 @@ def turn_of(item: Mapping[str, Any]) -> StoredTurn:
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """An item of the audit trail. `name` distinguishes items that were written in the same millisecond."""
+    """Build a table item that stores audit-trail entries. `name` distinguishes items that were written in the same
+    millisecond.
+    """
     time_text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
@@ -162,11 +165,11 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
-    """The nodes, clusters and groups to process after a batch of DynamoDB stream records. If several records contain
-    the same node, its newest version counts.
+    """The nodes, clusters and Auto Scaling groups to process after a batch of DynamoDB stream records. If several
+    records contain the same node, the node's newest version is used.
 
-    Each record is the `dynamodb` part of a record in Lambda's event. Raises Quarantined for the first unreadable
-    record. `readable_records` leaves unreadable records out.
+    Each element of `records` is the field `dynamodb` of a record in a Lambda event. Raises Quarantined at the first
+    unreadable stream record. The function `readable_records` removes unreadable stream records.
     """
     nodes: dict[str, StoredNode] = {}
     clusters, ticked_clusters, groups, surveyed_clusters = set(), set(), set(), set()
@@ -191,8 +194,8 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
 
 
 def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The readable stream records, and one problem text for each unreadable record. With this split, one malformed
-    record cannot block a whole batch.
+    """Split stream records into the readable records, and one error text for each unreadable record. With unreadable
+    records split off, a malformed stream record cannot block the processing of a whole batch.
     """
     valid_records, problem_texts = [], []
     for record in records:

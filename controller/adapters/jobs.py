@@ -1,4 +1,4 @@
-"""Jobs of any framework on AWS: their records in the table, their machines, and their files in the bucket."""
+"""AWS adapters for jobs of any framework: job records in DynamoDB, job machines in EC2, and result files in S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read log lines from CloudWatch Logs, also the lines of terminated machines."""
+"""Read log lines from CloudWatch Logs, which also keeps the lines of terminated machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STREAMS_PER_CALL = 100  # streams in one call of FilterLogEvents
 
 @dataclass(frozen=True)
 class LogLine:
-    """One log event. Each read of the same event returns the same `id`."""
+    """One event in CloudWatch Logs. An event has the same `id` each time the event is read."""
 
     at: float  # the event's time
     stream: str  # the name of the log stream
@@ -27,7 +27,9 @@ class CloudWatchLogs:
         self._client: Any = clients.logs()
 
     def streams(self, group: str, prefix: str) -> list[str]:
-        """The names of the log group's streams that begin with `prefix`. Empty if the log group does not exist."""
+        """The names of the log group's streams that begin with `prefix`. The list is empty if the log group does not
+        exist.
+        """
         with translated_errors(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(
@@ -40,7 +42,9 @@ class CloudWatchLogs:
                 raise
 
     def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
-        """The log lines since the time `since`. Each hundred streams are read together, oldest lines first."""
+        """Yield the log lines of the streams since the time `since`. The streams are read in batches of 100, and the
+        lines of a batch are yielded oldest first.
+        """
         for start in range(0, len(streams), STREAMS_PER_CALL):
             with translated_errors(f"reading the logs of {group}"):
                 pages = self._client.get_paginator("filter_log_events").paginate(

@@ -1,7 +1,6 @@
 """Write metrics as log lines in CloudWatch's embedded metric format. Writing a log line needs no API call and no
-permission.
-
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+permission. The format is specified at
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ GAUGE_UNITS = {
 
 
 class EmbeddedMetrics:
-    """Write metrics as log lines. Each count goes to two metrics: one for the whole deployment, which CloudWatch alarms
-    watch, and one for the cluster.
+    """Writes metrics as log lines to standard output. Each count is added to a metric of the cluster and to a metric of
+    the whole deployment. CloudWatch alarms watch the metrics of the whole deployment.
     """
 
     def __init__(self, table: str) -> None:
@@ -32,8 +31,8 @@ class EmbeddedMetrics:
         self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Write the cluster's gauges, such as its number of workers. The deployment has no gauges, because the sum of a
-        gauge over all clusters would mean nothing.
+        """Write the cluster's gauges (current values), such as the cluster's number of workers. The deployment has no
+        gauges, because the sum of a gauge over all clusters would mean nothing.
         """
         self._write(cluster, [["table", "cluster"]], {name: GAUGE_UNITS[name] for name in values}, values)
 

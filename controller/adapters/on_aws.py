@@ -1,6 +1,7 @@
-"""Build the controller's ports on AWS, for Lambda functions and the command line.
+"""Build the controller's ports (interfaces to the outside world) on AWS, for Lambda functions and the command line.
 
-AWS's libraries are imported on first use, so that the cold start of a function loads only the modules it needs.
+AWS's libraries are imported on first use, so that a Lambda function's cold start loads only the modules that the
+function needs.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """The controller's ports on AWS, with `clients` or new clients. This function creates no client and makes no
-    call.
+    """Build the controller's ports on AWS from `clients`, or from new clients if `clients` is None. No botocore client
+    is created and no request is sent until a port is used.
     """
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
@@ -44,7 +45,7 @@ def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, sta
 def aws_pool_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> PoolPorts:
-    """The ports of `aws_ports`, and the ports of the pool of reserved capacity."""
+    """Build the ports of `aws_ports`, and the ports for the pool of reserved EC2 capacity."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.reservations import Ec2Reservations, TableLedger
     from dyntrain.controller.pool.ports import PoolPorts
@@ -56,7 +57,7 @@ def aws_pool_ports(
 def aws_notify_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> NotifyPorts:
-    """The ports for sending alarms."""
+    """Build the ports for sending alarms to a webhook."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.dynamodb import TableNotices
     from dyntrain.controller.adapters.ssm import SsmSecrets

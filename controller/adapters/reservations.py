@@ -1,4 +1,4 @@
-"""Read EC2 reservations and all instances of the account, and store the ledger of the pools' claims on reservations."""
+"""Read the account's EC2 reservations and instances, and store the ledger of the pools' claims on reservations."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """The ledger of the pools' claims, which is one item for all clusters. A write of the ledger succeeds only if the
-    ledger still has the version that was read.
+    """The ledger of the pools' claims on EC2 reservations, which is one table item for all clusters. A write of the
+    ledger succeeds only if the ledger still has the version that was read.
     """
 
     def get(self) -> StoredLedger:
@@ -90,7 +90,9 @@ class TableLedger(Table):
 
 
 def _parse_reserved_instances(entry: ReservedInstancesTypeDef) -> Reserved:
-    """Parse a Reserved Instances purchase. A regional purchase has no zone, even when its entry names one."""
+    """Parse a purchase of Reserved Instances in EC2's response. The result for a regional purchase has no availability
+    zone, even when the entry names a zone.
+    """
     is_zonal = (
         entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
     )

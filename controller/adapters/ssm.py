@@ -1,4 +1,4 @@
-"""The SSM parameters of the clusters under `/dyntrain/`, and the secrets of a deployment stage."""
+"""Read and write the clusters' SSM parameters under `/dyntrain/`, and read the secrets of a deployment stage."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ NAMES_PER_DELETION = 10  # names in one call of DeleteParameters
 
 
 class SsmParameters:
-    """The clusters' parameters. Each target parameter contains `stage`, so that a coordinator knows which controller
-    wrote the target.
+    """The clusters' SSM parameters. Each written target contains the deployment stage `stage`, so that a cluster's
+    coordinator knows which controller wrote the target.
     """
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """The text of each cluster's policy, by cluster. Secrets under the same path stay encrypted and are ignored."""
+        """The text of each cluster's policy parameter, by cluster name. Secret parameters under the same path are not
+        decrypted, and are ignored.
+        """
         policy_texts = {}
         with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
             pages = (
@@ -91,7 +93,7 @@ class SsmParameters:
 
 
 class SsmSecrets:
-    """The secrets of a deployment stage. Without a stage, there are no secrets."""
+    """The secrets of a deployment stage. If `stage` is None, there are no secrets."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage

@@ -1,5 +1,5 @@
-"""CloudFormation stacks of jobs that run as clusters, and the removal of resources that block a stack's deletion. Only
-people's commands use this module, never Lambda functions.
+"""Manage CloudFormation stacks of jobs that run as clusters, and remove resources that block a stack's deletion. Only
+the command line uses this module, never a Lambda function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")  
 
 
 class AwsStacks:
-    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's CloudFormation template."""
+    """The interface `Stacks`, implemented with AWS CloudFormation. `template` is the text of the cluster's
+    CloudFormation template.
+    """
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
@@ -102,8 +104,9 @@ class AwsStacks:
         return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """Delete Auto Scaling groups together with their instances. The instances' scale-in protection would block the
-        stack's deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
+        """Delete Auto Scaling groups together with their instances. Auto Scaling groups whose instances have scale-in
+        protection would block the deletion of the CloudFormation stack
+        (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
         with translated_errors(f"deleting the groups {', '.join(names)}"):
@@ -120,7 +123,7 @@ class AwsStacks:
 
 
 def _ids_of(resources: Sequence[Mapping[str, Any]], resource_type: str) -> list[str]:
-    """The physical ids of the existing resources of this type."""
+    """The physical ids of a stack's existing resources of the type `resource_type`."""
     existing_resources = [
         resource
         for resource in resources

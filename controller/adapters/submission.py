@@ -1,5 +1,5 @@
-"""Launch jobs on AWS: upload code and plan to S3, launch machines in EC2, and look up prices. Only people's commands
-use this module, never Lambda functions.
+"""Launch jobs on AWS: upload a job's code and plan to S3, launch machines in EC2, and look up prices. Only the command
+line uses this module, never a Lambda function.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain jo
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """The defaults (bucket, profile, security-group) from the stack of `dyntrain job template`. Without this stack, the
-    result is empty.
+    """Read a job's default bucket, profile and security-group, which the stack of `dyntrain job template` stores in
+    SSM. The result is empty if the stack of `dyntrain job template` does not exist.
     """
     with translated_errors(f"reading the parameters under {DEFAULTS_PATH}"):
         parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS_PATH)["Parameters"]
@@ -159,7 +159,7 @@ class AwsLauncher:
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
     def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """The time when each object of the attempt in the bucket was last written, by the object's key."""
+        """The time of the last write of each S3 object of one attempt of the job, by the object's key."""
         objects = self._run_objects(record, run_id(record.submission, attempt))
         return {object_entry["Key"]: object_entry["LastModified"].timestamp() for object_entry in objects}
 
@@ -179,13 +179,13 @@ class AwsLauncher:
             return None  # without rights, without an entry, or in an unknown format, the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """The hourly price of an instance in the market, in dollars. An instance in a capacity reservation costs the
-        on-demand price. Capacity Blocks are paid beforehand, and have no hourly price.
+        """The hourly price, in dollars, of an instance in the market `market`. An instance in a capacity reservation
+        costs the on-demand price. Returns None for Capacity Blocks, which are paid in advance.
         """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
     def _ec2(self) -> Any:
-        """The EC2 client, untyped because the stubs do not know each instance type that people type."""
+        """The EC2 client, typed as Any because the type stubs do not list every instance type that a user may name."""
         return self._clients.ec2()
 
     def _spot_price(self, instance_type: str) -> float:
@@ -216,6 +216,6 @@ class AwsLauncher:
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """The hourly on-demand price, in dollars, in an entry of AWS's price list."""
+    """The hourly on-demand price in dollars, taken from an entry of AWS's price list."""
     on_demand_term = next(iter(product["terms"]["OnDemand"].values()))
     return float(next(iter(on_demand_term["priceDimensions"].values()))["pricePerUnit"]["USD"])

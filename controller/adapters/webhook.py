@@ -1,7 +1,7 @@
-"""Post JSON to a webhook over https, only to public addresses and in bounded time.
+"""Post JSON to a webhook over HTTPS, only to public IP addresses and within a limited time.
 
-urllib3 is installed with botocore. The retries of urllib3 would log the secret address, so this module implements its
-own retries.
+This module uses the library urllib3, which is installed with botocore. The retries of urllib3 would log the webhook's
+secret address, so this module implements its own retries.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def resolve_addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether the address is public, and belongs neither to this machine, to its metadata service, nor to a private
-    network. The host name of a webhook may resolve to a private address.
+    """Whether the IP address is public, which excludes addresses of this machine, of its metadata service and of
+    private networks. This check is needed because the host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
     embedded_ipv4 = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
@@ -41,10 +41,11 @@ def is_public(address: str) -> bool:
 
 
 class HttpsSender:
-    """Post JSON to exactly the IP address that was checked. Redirects are not followed, and only the response's status
-    is read.
+    """Posts JSON to a webhook, at exactly the IP address that was checked to be allowed. Redirects are not followed,
+    and only the response's status is read.
 
-    `allowed`, `resolve` and `authority` (a file with certificates) are only set in networks other than AWS's.
+    The defaults of `allowed`, `resolve` and `authority` (a file of CA certificates) are changed only in networks other
+    than AWS's.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class HttpsSender:
             return response.status
 
     def _address(self, webhook: Webhook, attempt: int) -> str:
-        """An IP address of the webhook's host, a different address for each attempt. Raises GiveUp when any address of
-        the host is not allowed, because such a host is suspicious.
+        """Choose an IP address of the webhook's host, a different address for each attempt if the host has several
+        addresses. Raises GiveUp when any address of the host is not allowed, because a host with a forbidden address is
+        suspicious.
         """
         addresses = self._resolve(webhook.host, webhook.port)
         if not all(map(self._allowed, addresses)):

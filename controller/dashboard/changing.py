@@ -1,5 +1,5 @@
-"""Plans changes that the page requests, with the command line's code, and carries a change out once a person agrees to
-it.
+"""Plans the changes that the page requests, with the code of the command line. A planned change is carried out once the
+user agrees to the change.
 """
 
 from __future__ import annotations
@@ -65,15 +65,16 @@ Change = Scale | Add | TagMachine | Remove | ReplaceBase
 
 
 class ChangeRequest(_StrictModel):
-    """A request for a change from the page."""
+    """A request from the page for a change to a cluster."""
 
     change: Annotated[Change, Field(alias="asked", discriminator="change")]
     agreed: str = ""  # the sentence to which the person agreed; "" only plans the change
 
 
 def answer_change(connection: Connection, change_request: ChangeRequest) -> dict[str, Any]:
-    """Plan the change, and carry it out if the person agreed to the sentence that describes it. If the plan has changed
-    since then, nothing is done, and the new sentence is returned. Raises ControllerError for an impossible change.
+    """Plan the requested change, and carry out the plan if the user agreed to the sentence that describes the plan. If
+    the plan has changed since the user agreed, nothing is done, and the new plan's sentence is returned. Raises
+    ControllerError for an impossible change.
     """
     planned_request = _plan_change(connection, change_request.change)
     is_agreed = change_request.agreed == planned_request.sentence
@@ -91,7 +92,7 @@ def answer_change(connection: Connection, change_request: ChangeRequest) -> dict
 
 
 def resizable_group_sizes(connection: Connection, cluster: str) -> dict[str, Any]:
-    """The Auto Scaling groups that can be resized, with their sizes. Raises ControllerError."""
+    """The cluster's Auto Scaling groups that can be resized, with the size of each group. Raises ControllerError."""
     group_sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
         for group, size in resizable_groups(connection, cluster).items()

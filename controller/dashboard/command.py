@@ -1,4 +1,4 @@
-"""`dyntrain dashboard`: serve the page until Ctrl-C."""
+"""The command `dyntrain dashboard`, which serves the dashboard's web page until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def dashboard(
 
 
 def listen(port: int) -> socket.socket:
-    """Bind the port before anything slow begins. Raises Misconfigured if the port cannot be bound."""
+    """Bind the port early, so that a port in use is reported before slow work begins. Raises Misconfigured if the port
+    cannot be bound.
+    """
     listening_socket = socket.socket()
     listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -90,7 +92,9 @@ def listen(port: int) -> socket.socket:
 
 
 def kept_token(path: Path) -> str:
-    """The token in the file. A missing file is created with a new token, for its owner only. Raises Misconfigured."""
+    """Read the dashboard's token from the file. A missing file is created with a new token, and only the file's owner
+    can read the file. Raises Misconfigured.
+    """
     try:
         with (
             suppress(FileExistsError),
@@ -117,7 +121,7 @@ def serve(
     *,
     allow_changes: bool = False,
 ) -> None:
-    """Serve the page until SIGINT or SIGTERM."""
+    """Serve the dashboard's page until the process receives SIGINT or SIGTERM."""
     from dyntrain.controller.cli.answers.pool import inputs_from_aws
     from dyntrain.controller.dashboard.readings import Readings, log_of
     from dyntrain.controller.dashboard.server import Page, Server

@@ -1,4 +1,4 @@
-"""A job's curves for the page, which get a new point with each report of the job. Pure."""
+"""The curves of a job that the page shows, with a new point for each report of the job. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Curves:
     points: tuple[Point, ...] = ()
 
     def with_job(self, job: Mapping[str, Any] | None) -> Curves:
-        """These curves with a point for the job's latest report, if the report is new."""
+        """Return the curves with an added point for the job's latest report, or unchanged if the report is not new."""
         if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
@@ -37,8 +37,8 @@ class Curves:
         return Curves(job["job"], thin_out((*earlier_points, point)))
 
     def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """Columns for a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name:
-        [...]}}`.
+        """The points of the curves as columns for a chart: `{"at": [...], "workers": [...], "samples_per_second":
+        [...], "metrics": {name: [...]}}`.
 
         `reported` are the points of the job's own history, which also covers the time before the page was opened.
         """
@@ -57,8 +57,8 @@ class Curves:
 
 
 def thin_out(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The points. If there are more than MAX_POINTS, the older half loses every second point, except points where the
-    number of workers changes.
+    """Remove some of the older points if there are more than MAX_POINTS points. The older half of the points loses
+    every second point, except points where the number of workers changes.
     """
     if len(points) <= MAX_POINTS:
         return points

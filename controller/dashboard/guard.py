@@ -1,8 +1,9 @@
-"""Protects the page: only requests with the token in the address are admitted.
+"""Protects the dashboard's page: only requests with the secret token in the address are admitted.
 
-The token is in the path, not in a cookie. Browsers send cookies of 127.0.0.1 to every port, so every local server would
-get a token in a cookie. The check of the header Host refuses pages with other host names that resolve to 127.0.0.1.
-Requests for changes must also come from this page, according to the browser's header Origin, which no page can forge.
+The token is in the path of the page's address, not in a cookie. Browsers send cookies of 127.0.0.1 to every port, so
+every server on the machine would receive a token in a cookie. The check of the header Host refuses requests to foreign
+host names that resolve to 127.0.0.1. Requests for changes must also come from the dashboard's own page according to the
+header Origin, which browsers set and no page can forge.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HE
 
 
 class Guard:
-    """A wrapper that checks each request before the page's application gets it. The application sees paths without the
-    token. A wrong token and a wrong path get the same answer.
+    """A wrapper around the page's web application, which checks each request before the application receives the
+    request. The application sees request paths without the token. A request with a wrong token gets the same answer as
+    a request with a wrong path.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:

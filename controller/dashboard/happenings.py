@@ -1,6 +1,4 @@
-"""The audit trail's events for the page, with a limited number of events, newest first, filtered, and in pages.
-Pure.
-"""
+"""The events of a cluster's audit trail for the page, newest first, filtered by words and divided into pages. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again ar
 
 @dataclass(frozen=True)
 class Happening:
-    """An event of the audit trail on the page."""
+    """One event of a cluster's audit trail, as the page shows the event."""
 
     number: int  # grows by one with each event
     at: float  # the event's time
@@ -37,7 +35,7 @@ class Happening:
 
 @dataclass(frozen=True)
 class Happenings:
-    """The events of a cluster, oldest first, at most `MAX_EVENTS`."""
+    """The latest events of a cluster's audit trail, at most MAX_EVENTS, oldest first."""
 
     entries: tuple[Happening, ...] = ()
 
@@ -46,11 +44,11 @@ class Happenings:
         return self.entries[-1].number if self.entries else 0
 
     def since(self, default: float) -> float:
-        """The time from which to read new events, or `default` if no events are known."""
+        """The time from which to read new events of the audit trail, or `default` if no events are known."""
         return self.entries[-1].at - OVERLAP_SECONDS if self.entries else default
 
     def with_new(self, trail_entries: Iterable[TrailEntry]) -> Happenings:
-        """These events, and the events among `trail_entries` that are new."""
+        """Return the known events together with the events among `trail_entries` that are new."""
         read_since = self.since(0.0)
         known_event_fields = {
             (event.at, event.kind, event.instance, event.what, event.detail) for event in self._backwards(read_since)
@@ -65,7 +63,9 @@ class Happenings:
         return Happenings((*self.entries, *new_events)[-MAX_EVENTS:]) if new_events else self
 
     def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
-        """One page of events, newest first, which contain all words of `text` and have a number below `before`."""
+        """One page of at most `limit` events, newest first. Each event on the page contains all words of `text`, and
+        has a number below `before` if `before` is given.
+        """
         search_words = text.casefold().split()
         matching_events = (
             event

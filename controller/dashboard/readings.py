@@ -1,5 +1,5 @@
-"""Reads the page's data through the command line's ports. An error of AWS becomes a sentence in one part of the page,
-and all other parts are still shown.
+"""Reads the data of the dashboard's page through the command line's ports (interfaces to AWS). If AWS reports an error,
+the affected part of the page shows a sentence about the error, and the remaining parts are still shown.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_OPEN_LOGS = 8
 
 
 class Readings:
-    """The page's readings, which may be called from any thread. Only one thread reads at a time, because registry and
-    audit trail are cached.
+    """The methods that read the page's data, which may be called from any thread. Only one thread reads at a time,
+    because the threads share the cached registry and audit trail.
     """
 
     def __init__(self, connection: Connection, history: float = TRAIL_HISTORY_SECONDS) -> None:
@@ -41,7 +41,7 @@ class Readings:
         self._happenings: dict[str, Happenings] = {}
 
     def overview(self) -> dict[str, Any]:
-        """The data of all clusters, each with a headline."""
+        """The data for the page's list of all clusters, with a headline for each cluster."""
         try:
             with self._lock:
                 names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
@@ -50,7 +50,9 @@ class Readings:
         return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": invalid}
 
     def cluster(self, name: str) -> dict[str, Any]:
-        """One cluster, with its job's curves, the events marked on the curves, and the number of the latest event."""
+        """The page's data about one cluster: the cluster's state, its job's curves, the events marked on the curves,
+        and the number of the latest event.
+        """
         state, latest_snapshot = self._read_state(name)
         job_history = (history(latest_snapshot) if latest_snapshot is not None else None) or {}
         trail = self._read_trail(name)
@@ -119,7 +121,9 @@ def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
 
 
 class LogTails:
-    """The newest lines of the nodes' logs. The logs viewed last stay open, so that only their new lines are read."""
+    """The newest lines of the nodes' logs. The most recently viewed logs stay open, so that only new lines of open logs
+    are read.
+    """
 
     def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
         self._source_of = source_of
@@ -151,7 +155,9 @@ class _LogTail:
 
 
 def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
-    """The source of a node's log lines: CloudWatch, or the `directory` of an embedded cloud. Raises ControllerError."""
+    """Choose the source of a node's log lines: CloudWatch Logs, or the files of an emulated AWS in `directory`. Raises
+    ControllerError.
+    """
     line_filter = LineFilter(cluster, None, frozenset([instance]), frozenset([kind]))
     if directory is not None:
         return FromFiles(directory, line_filter, now - LOG_HISTORY_SECONDS)

@@ -38,8 +38,8 @@ MAX_BODY_BYTES = 10_000
 
 
 class Page:
-    """The page. `pause_seconds` is the pause between two readings of a cluster. The list of clusters is read less
-    often.
+    """The handlers of the page's requests. `pause_seconds` is the pause between two readings of a cluster. The list of
+    clusters is read less often than a single cluster.
     """
 
     def __init__(
@@ -116,7 +116,9 @@ class Page:
         return await _answer_json(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a request to change a cluster. Requests must be JSON, which no HTML form of another page can send."""
+        """Answer the page's request to plan or carry out a change of a cluster. The request must be JSON, because no
+        HTML form on a foreign page can send JSON.
+        """
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "the content type of a change must be application/json")
         try:
@@ -126,7 +128,7 @@ class Page:
         return await _answer_json(lambda: self._readings.ask(change_request))
 
     async def _stream(self, cluster: str | None) -> AsyncIterator[ServerSentEvent]:
-        """Stream first the cluster's whole state, and then each change of the state."""
+        """Stream a cluster's state to the page: first the whole state, and then each change of the state."""
         previous_state = None
         async for state in self._watch(cluster).states():
             yield ServerSentEvent(compact_json(changes(previous_state, state)), event="changes")
@@ -141,8 +143,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server that serves on a listening socket until SIGINT or SIGTERM. At its end, the server first closes its open
-    streams, because uvicorn waits for open streams.
+    """A uvicorn server that serves the page on a listening socket until SIGINT or SIGTERM. When shutting down, the
+    server first closes its open streams, because uvicorn waits for open streams.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:
@@ -165,7 +167,9 @@ class Server(uvicorn.Server):
 
 
 def _parse_number(digits: str | None) -> int | None:
-    """Parse a number. Raises HTTPException for any text but digits, also for "²", which `str.isdigit` accepts."""
+    """Parse a number. Raises HTTPException for a text that contains anything but the digits 0 to 9, such as "²", which
+    `str.isdigit` accepts.
+    """
     if not digits:
         return None
     if not re.fullmatch("[0-9]{1,9}", digits):

@@ -11,8 +11,8 @@ State = Mapping[str, Any]  # JSON in parts, since only changed parts are sent ag
 
 
 def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
-    """The cluster's state, from the data and sentences of `dyntrain status`. No part of the state changes only because
-    time passes.
+    """Build the cluster's state for the page from the data and sentences of `dyntrain status`. No part of the state
+    changes only because time passes.
     """
     job = summary["job"]
     if job is not None:
@@ -29,16 +29,16 @@ def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def unread_state(name: str, problem: str) -> dict[str, Any]:
-    """The state of a cluster that cannot be read."""
+    """The state that the page shows for a cluster that cannot be read."""
     empty_parts = {"job": None, "target": None, "nodes": dict[str, Any]()}
     return {"problem": problem, "cluster": name, "told": [], "failure": [], **empty_parts}
 
 
 def changes(previous_state: State | None, new_state: State) -> dict[str, Any]:
-    """The changed parts of the state, and for `nodes` only the changed rows, as `{"set": {instance: row}, "gone":
-    [instance]}`.
+    """Return the parts of the state that have changed. For the part `nodes`, only the changed rows are returned, as
+    `{"set": {instance: row}, "gone": [instance]}`.
 
-    Without `previous_state`, returns the whole state with `"whole": true`, with which the page replaces its earlier
+    If `previous_state` is None, returns the whole state with `"whole": true`, so that the page replaces its earlier
     state.
     """
     if previous_state is None:
@@ -61,7 +61,7 @@ def _changed_rows(known_rows: Mapping[str, Any], new_state: State) -> dict[str, 
 
 
 def card(state: State) -> dict[str, Any]:
-    """The cluster's entry in the list of clusters."""
+    """The cluster's entry in the page's list of clusters."""
     status_counts: dict[str, int] = {}
     for node_row in state["nodes"].values():
         status_counts[node_row["status"]] = status_counts.get(node_row["status"], 0) + 1

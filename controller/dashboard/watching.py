@@ -1,4 +1,4 @@
-"""Reads repeatedly while at least one page is open. All open pages share each reading."""
+"""Reads the page's data repeatedly while at least one page is open. The open pages share each reading of the data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ State = Mapping[str, Any]
 
 
 class Watch:
-    """A reading that all open pages share. `read` is called in a thread, and again `pause_seconds` after it returned.
-    An error of `read` ends all views. Then the pages reconnect, and reading starts again.
+    """A repeated reading of data that all open pages share. The function `read` is called in a thread, and is called
+    again `pause_seconds` after each return. An error in `read` ends the streams to all open pages. When the pages
+    reconnect after an error, reading starts again.
     """
 
     def __init__(self, read: Callable[[], State], pause_seconds: float) -> None:
@@ -30,7 +31,9 @@ class Watch:
         self._wake()
 
     async def states(self) -> AsyncIterator[State]:
-        """Yield the current state, then the latest state after each change. A slow view misses intermediate states."""
+        """Yield the current state, and then the latest state after each change. A page that receives slowly misses
+        intermediate states.
+        """
         self._viewers += 1
         if self._task is None or self._task.done():
             self._number = 0  # the last viewer's state is old

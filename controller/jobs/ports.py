@@ -1,4 +1,4 @@
-"""Interfaces to AWS for jobs, which raise the same errors as the interfaces in `loops.ports`."""
+"""Interfaces between jobs and AWS, whose methods raise the same errors as the interfaces in `loops.ports`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from dyntrain.controller.loops.ports import Batch
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job's record. A conditional write requires that the table's item still has the version `version`."""
+    """A job's record, with the version of the table item that contains the record. A conditional write succeeds only if
+    the table item still has the version `version`.
+    """
 
     record: JobRecord
     version: int  # of the table's item; 0 if no item exists yet
@@ -25,35 +27,39 @@ class JobRecords(Protocol):
         """Read the job's record with a strongly consistent read."""
 
     def put(self, stored: StoredJob, *, over: bool) -> None:
-        """Replace the record of version `stored.version`. `over` says that the resync does not need to check the job
-        (any more). Raises Conflict.
+        """Replace the job's stored record if the stored record has the version `stored.version`. `over` says that the
+        periodic resync does not need to check the job. Raises Conflict when the stored record has a different version.
         """
 
     def live_jobs(self) -> Sequence[StoredJob]:
-        """The jobs to check, from an index that may be slightly out of date. Records that cannot be read are
-        skipped.
+        """The jobs that the periodic resync must check, read from an index of the table that may be slightly out of
+        date. Job records that cannot be read are skipped.
         """
 
     def all(self) -> Sequence[StoredJob]:
-        """All jobs, including ended jobs. This reads the whole table, so only people's commands call it."""
+        """All jobs, including ended jobs. Only users' commands call `all`, because reading all jobs scans the whole
+        table.
+        """
 
     def delete(self, stored: StoredJob) -> None:
-        """Delete the record of a job that never had a machine, so that its name is free again. Raises Conflict."""
+        """Delete the record of a job that never had a machine, so that the job's name can be used again. Raises
+        Conflict if the stored record has a different version.
+        """
 
 
 class JobMachines(Protocol):
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
-        """All instances launched with one of the client tokens, as far as EC2 still shows them."""
+        """All instances that were launched with one of the client tokens `tokens` and that EC2 still shows."""
 
     def terminate(self, instances: Sequence[str]) -> Batch: ...
 
 
 class JobResults(Protocol):
     def verdict(self, record: JobRecord) -> Exit | None:
-        """The exit that is stored for the whole run, or None if no exit is stored or it cannot be read."""
+        """The stored result of the job's whole run, or None if no result is stored or the result cannot be read."""
 
     def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
-        """The exit code of each rank that has ended, by rank."""
+        """The stored exit code of each rank (machine) of the job's run that has ended, by rank."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The stored record of a job, written before the job's machines are launched, so that all machines can be found."""
+"""The stored record of a job, which is written before the job's machines are launched, so that every machine can be
+found by its job's record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How long a job's machines ran, according to their objects in the bucket and to EC2. Pure."""
+"""Computes how long a job's machines ran, from the machines' objects in the S3 bucket and from EC2's descriptions.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,19 @@ from dyntrain.controller.jobs.verdict import Machine
 
 @dataclass(frozen=True)
 class Usage:
-    """The machine hours of a job."""
+    """The times during which each of a job's machines ran."""
 
     spans: tuple[Span, ...]  # the time during which each machine ran
     silent: tuple[tuple[int, int], ...]  # (attempt, rank) of probable launches that left no trace
 
 
 def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
-    """Compute the job's usage. `signs` contains, for each attempt, the time when each of the attempt's objects was last
-    written, by key.
+    """Compute how long each of the job's machines ran. `signs` contains, for each attempt of the job, the time of the
+    last write of each S3 object, by the object's key.
 
-    EC2 shows a machine for about an hour after its end. If EC2 no longer shows a machine, the machine's last write
-    counts as its end. The real end came at most a minute later, unless the machine hung.
+    EC2 shows a terminated machine for about an hour. If a machine no longer runs, the machine's last write to the
+    bucket is taken as the end of the machine. The real end of a machine is at most a minute after the machine's last
+    write, unless the machine hung.
     """
     shown_machines = {(machine.token, machine.rank): machine for machine in machines}
     spans: list[Span] = []

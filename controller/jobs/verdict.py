@@ -1,4 +1,4 @@
-"""Decides a job's state, and which machines of the job to end. Pure."""
+"""Decides a job's new state, and which of the job's machines to terminate. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do about a job."""
+    """The decision about a job: the job's new record, and the machines to terminate."""
 
     record: JobRecord  # the new record, or the old record if nothing changed
     terminate: tuple[str, ...] = ()  # instances to terminate
@@ -46,8 +46,8 @@ class Decision:
 def decide(
     record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
 ) -> Decision:
-    """Decide what to do about a job. `verdict` is the exit stored for the whole run, and `codes` are the known exit
-    codes of its ended ranks.
+    """Decide the job's new state, and which of the job's machines to terminate. `verdict` is the stored result of the
+    job's whole run, or None. `codes` contains the known exit codes of ended ranks, by rank.
     """
     machines = [machine for machine in machines if machine.token == record.token]
     living_instances = tuple(machine.instance for machine in machines if machine.living)
@@ -100,7 +100,9 @@ Phase = Literal["LAUNCHING", "STARTING", "RUNNING", "ENDING", "SUCCEEDED", "FAIL
 
 
 def phase(record: JobRecord, machines: Sequence[Machine], alive: int) -> Phase:
-    """The phase to show for a record that `decide` returned. `alive` nodes have given a sign of life."""
+    """The job's phase to show to users, for a record that `decide` returned. `alive` is the number of nodes that have
+    given a sign of life.
+    """
     if record.ended:
         return "ENDING" if any(machine.living for machine in machines) and record.state == "SUCCEEDED" else record.state
     if record.state == "LAUNCHING":

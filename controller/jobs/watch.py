@@ -1,8 +1,8 @@
-"""Checks all jobs periodically, and does what their machines failed to do themselves.
+"""Checks all jobs periodically, and does what the jobs' machines failed to do themselves, such as to switch off.
 
-1. gather: the live records, the instances of their runs, the nodes' objects in the bucket
-2. decide: `verdict.decide`
-3. apply: end instances, then write the record, so that a failed action is decided again in the next period
+The check reads the records of live jobs, the instances of the jobs' runs, and the nodes' objects in the bucket. The
+function `verdict.decide` decides about each job. Instances are terminated before the job's record is written, so that a
+failed termination is decided again in the next period.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ log = logging.getLogger("dyntrain.jobs")
 
 
 def watch(ports: JobPorts) -> dict[str, int]:
-    """Check all jobs. Raises ControllerError only if no job could be checked."""
+    """Check all jobs that may still change. An error about a single job is logged. Raises ControllerError only if no
+    job could be checked.
+    """
     live_jobs = ports.records.live_jobs()
     machines = ports.machines.of_runs([stored_job.record.token for stored_job in live_jobs]) if live_jobs else ()
     terminated_count = 0
@@ -33,7 +35,9 @@ def watch(ports: JobPorts) -> dict[str, int]:
 
 
 def decision_of(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
-    """Decide about a job from its record, EC2's machines and the bucket's objects. Writes nothing."""
+    """Decide about a job from the job's record, its machines in EC2 and its objects in the bucket. Nothing is
+    written.
+    """
     record, now = stored.record, ports.clock()
     if record.ended:
         return decide(record, machines, None, {}, now)

@@ -1,3 +1,3 @@
-"""The work of the Lambda handlers: gather facts, decide, and apply the decision. This code calls AWS only through the
-interfaces in `ports`.
+"""The work behind the controller's Lambda handlers: gather facts, decide, and apply the decision. The code in this
+package calls AWS only through the interfaces in the module `ports`.
 """

@@ -1,4 +1,6 @@
-"""Read facts again before acting on them, because the table's index may lag, and a reading of EC2 may be incomplete."""
+"""Read facts about nodes again before a decision acts on the facts. The index of the DynamoDB table may lag, and a
+reading of EC2 may be incomplete.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def nodes_to_confirm(decision: Decision, old: Membership) -> set[str]:
-    """Nodes whose facts must be current, because the decision adds them to the target, removes them, changes their
-    coordinator role, or ends them.
+    """The nodes whose facts must be current before the decision is applied. A node's facts must be current if the
+    decision adds the node to the target, removes the node, changes its coordinator role, or ends its instance.
     """
     coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
     return (
@@ -33,8 +35,8 @@ def ended_instances(decision: Decision) -> set[str]:
 def read_again(
     ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ended_ids: Iterable[str]
 ) -> dict[str, StoredNode]:
-    """The nodes whose facts change when EC2 is read again. This second reading exists so that an incomplete reading
-    ends no instance.
+    """Describe the instances to be ended in EC2 again, and return the nodes whose facts change. The second reading
+    ensures that no instance is ended because of one incomplete reading of EC2.
     """
     read_started = ports.clock()
     changed_nodes = {}

@@ -1,11 +1,13 @@
-"""Makes AWS and the job agree with the facts of a cluster. A run starts with records of the table's stream. Runs may
-overlap.
+"""Makes AWS and the training job agree with the facts of a cluster. Each run of this code handles a batch of records of
+the DynamoDB table's stream. Several runs for the same cluster may overlap.
 
-1. gather: the cluster's nodes (from the index and from the stream's records), the job, the membership
-2. decide (pure): consistent reads first confirm facts that change the membership or end an instance
-3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge effects
+A run first gathers the cluster's nodes, the job's report and the membership. The nodes are read from the table's index
+and from the stream's records. Pure functions decide from the gathered facts what the run does. Consistent reads confirm
+the facts that change the membership or end an instance before the decision is applied. To apply a decision, the run
+writes the membership by compare-and-set, publishes the membership, carries out actions, and stores acknowledgements of
+the actions' effects.
 
-Only one run at a time (see `turns`) writes a node's status for people into its tag, the log and the audit trail.
+Only one run at a time (see `turns`) writes the statuses of the cluster's nodes into tags, the log and the audit trail.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ ATTEMPTS = 10  # passes before a run gives up
 
 
 def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) -> list[Decision]:
-    """Handle all clusters of `wake`. If a cluster raises RetryLater, all other clusters are handled first, and then
-    RetryLater is raised.
+    """Handle all clusters that `wake` concerns, and return the decisions. If handling a cluster raises RetryLater, the
+    remaining clusters are still handled, and RetryLater is raised at the end.
     """
     decisions, failure_texts = [], []
     for cluster, nodes in _nodes_by_cluster(ports, registry, wake).items():
@@ -82,7 +84,9 @@ def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) 
 
 
 def found_groups(ports: Ports, registry: Registry, cluster: str) -> tuple[str, ...]:
-    """The Auto Scaling groups of the cluster's own stack, except groups that another cluster has registered."""
+    """The Auto Scaling groups that the cluster's own CloudFormation stack created, except groups that another cluster
+    has registered.
+    """
     groups = sorted(ports.group_records.of_cluster(cluster))
     return tuple(group for group in groups if registry.of_group(group) in (None, cluster))
 
@@ -103,14 +107,16 @@ def _nodes_by_cluster(ports: Ports, registry: Registry, wake: Wake) -> dict[str,
 
 
 def cluster_of(ports: Ports, facts: NodeFacts, registry: Registry) -> str | None:
-    """The node's cluster, which its tags or reports name, or else the cluster of its Auto Scaling group."""
+    """The cluster that the node's tags or reports name, or else the cluster that owns the node's Auto Scaling group."""
     if facts.named is not None:
         return facts.named.cluster
     return _owner_of(ports, registry, facts.group_event.group) if facts.group_event is not None else None
 
 
 def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
-    """The cluster that registered the group, or else the cluster whose stack created it, as the resync recorded."""
+    """The cluster that registered the Auto Scaling group, or else the cluster whose stack created the group according
+    to the records of the resync.
+    """
     registering_cluster = registry.of_group(group)
     if registering_cluster is not None:
         return registering_cluster
@@ -122,8 +128,8 @@ def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
 def _converge_cluster(
     ports: Ports, rules: Rules, node_images: Mapping[str, StoredNode], repair: bool, all_nodes: bool, surveyed: bool
 ) -> Decision | None:
-    """Make passes while other runs leave instances to this run. Returns None if the cluster's state is lost and not yet
-    restored.
+    """Repeat passes over the cluster as long as other runs leave instances to this run. Returns None while the
+    cluster's membership is lost, or is rebuilt but still waits for the job's report.
     """
     cluster = rules.policy.cluster
     done_actions: tuple[Action, ...] = ()
@@ -157,14 +163,14 @@ def _make_pass(
     all_nodes: bool,
     surveyed: bool,
 ) -> Decision | None:
-    """Make one pass: gather facts, decide, and apply the decision.
+    """Make one pass over a cluster: gather facts, decide, and apply the decision.
 
-    If `all_nodes` is False, this pass does not act on nodes whose own stream records will start another pass. So a
-    thousand events cost one acknowledgement per node, though several passes see most of the nodes. The next tick
-    (periodic check) acts on all nodes, also on a node whose stream record was lost.
+    If `all_nodes` is False, this pass does not act on nodes whose own stream records will start another pass. Leaving
+    nodes to their own passes ensures that a thousand events cause only one acknowledgement for each node. The pass of
+    the next tick (periodic check) acts on all nodes, even on a node whose stream record was lost.
 
-    A run that gets its turn to announce statuses reads the facts and decides again. Before its turn, a run writes no
-    status.
+    When a run gets the turn to announce statuses, the run reads the facts again and decides again. Before a run gets
+    the turn, the run writes no status.
     """
     cluster = rules.policy.cluster
     nodes: dict[str, StoredNode] = {}
@@ -230,11 +236,11 @@ def _make_pass(
 
 
 def _check_parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int, str, Membership]:
-    """Return the target parameter's revision, the reason to believe that another controller wrote the parameter (or
-    ""), and the membership.
+    """Compare the published target in the cluster's parameter with the membership. Returns the revision in the
+    parameter, the reason to believe that another controller wrote the parameter (or ""), and the membership.
 
-    If another controller wrote the parameter, the membership gets a higher revision, because coordinators refuse a
-    lower revision.
+    If another controller wrote the parameter, the returned membership has a revision above the parameter's revision,
+    because coordinators refuse a lower revision.
     """
     published_target = parameter_target(ports, cluster)
     if published_target is None:
@@ -307,7 +313,9 @@ def _lacks_tags(facts: NodeFacts) -> bool:
 
 
 def _with_cluster_name(node: StoredNode, cluster: str) -> StoredNode:
-    """Add the cluster's name, which the table's index needs, to a group member's facts if they lack the name."""
+    """Add the cluster's name to the facts about an Auto Scaling group's member if the facts lack the name. The table's
+    index finds only nodes whose facts contain the cluster's name.
+    """
     if node.facts.named is not None or node.facts.group_event is None:
         return node
     facts_with_name = NodeFacts(

@@ -1,7 +1,8 @@
-"""Holds back a reading that would remove over half of a cluster's members, until a second reading confirms it.
+"""Holds back a reading of EC2 that would remove over half of a cluster's members, until a second reading confirms the
+loss.
 
-So a wrong reading (a describe call without tags, a wrong account) delays the controller by one period, but does not end
-the job.
+Because of the second reading, a wrong first reading (such as a describe call without tags, or of a wrong account)
+delays the controller by one resync period, but does not end the job.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ FIRST_READING_PERIODS = 3.5  # after so many resync periods, a first reading no 
 
 @dataclass(frozen=True)
 class Doubts:
-    """Lost members that wait for a second reading. The facts of `instances` are not written now. `notes` says of an
-    instance whether the reading lost it.
+    """Lost cluster members that wait for a second reading of EC2. The newly read facts about `instances` are not
+    written to the table before the second reading. `notes` maps each instance to whether this reading lost the
+    instance.
     """
 
     instances: frozenset[str]  # lost members whose facts are held back
@@ -83,6 +85,6 @@ def doubtful_losses(
 
 
 def _was_lost_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
-    """Whether the previous reading had already lost the node."""
+    """Whether an earlier reading, at most FIRST_READING_PERIODS resync periods ago, had already lost the node."""
     doubt = node.facts.acks.doubt
     return doubt is not None and doubt.lost and 0 < now - doubt.at <= FIRST_READING_PERIODS * policy.resync_seconds

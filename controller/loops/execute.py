@@ -1,7 +1,8 @@
-"""Carries out planned actions one after the other, and reports their effects. Decides nothing.
+"""Carries out the controller's planned actions one after the other, and reports the effects of the actions. This module
+decides nothing itself.
 
-This module carries out all actions of the controller: actions that converge decided, actions after failed launches, and
-actions for the reserved pool.
+This module carries out all actions of the controller: actions that `converge` decided, actions after failed launches,
+and actions for the pool of reserved capacity.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _DEPENDENT_ACTIONS = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic
 
 @dataclass
 class Performed:
-    """The results of all actions. Failed actions (`failures`) may succeed in a retry. Refused actions (`refused`)
-    cannot succeed in a retry.
+    """The results of carrying out a list of actions. Failed actions (`failures`) may succeed in a retry. Refused
+    actions (`refused`) cannot succeed in a retry.
     """
 
     acks: dict[str, Acks] = field(default_factory=dict)  # acknowledgements to store, by instance
@@ -70,8 +71,8 @@ class Performed:
 
 @dataclass(frozen=True)
 class _Effect:
-    """The result of one action. The action took effect on `instances`, and each of these instances gets the
-    acknowledgements `acks`.
+    """The result of one action. The action took effect on `instances`, and the acknowledgements `acks` are stored for
+    each instance in `instances`.
     """
 
     instances: tuple[str, ...] = ()  # the instances on which the action took effect
@@ -83,9 +84,9 @@ class _Effect:
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> Performed:
-    """Carry out the actions. A failure stops only dependent actions: an instance without its status tag is not ended,
-    and an instance that did not start is not tagged to join. `why` is written into the audit trail. After the time
-    `until`, no status tag is written.
+    """Carry out the actions. A failed action stops only the actions that depend on the failed action. For example, an
+    instance whose status tag was not written is not ended. `why` is the reason to write into the audit trail. After the
+    time `until`, no status tag is written.
     """
     performed = Performed()
     for planned_action in actions:
@@ -144,7 +145,7 @@ def _perform_action(
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
-    """Carry out one action. Raises the errors of the ports."""
+    """Carry out one action. Raises the errors that the ports (the interfaces to AWS) raise."""
     match action:
         case PublishTarget():
             return _publish_target(ports, cluster, action)

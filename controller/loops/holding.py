@@ -1,9 +1,9 @@
-"""Suspends the launches of elastic groups whose nodes all fail in the same way, and resumes the launches later (see
-`decisions/holding.py`).
+"""Suspends the launches of Auto Scaling groups of elastic nodes when the nodes of a group all fail in the same way, and
+resumes the launches later. The decisions to suspend or resume launches are made in `decisions/holding.py`.
 
-1. gather: the group's facts, and its size only if a decision may be due
-2. decide: pure
-3. apply: store the plan, carry it out, store that it is done
+The stored facts about a group are read first, and the group's size is read only if a decision may be due. A pure
+function decides whether to suspend or resume the group's launches. The decided plan is stored before being carried out,
+and is marked as done afterwards.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ log = logging.getLogger("dyntrain.holding")
 
 
 def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: bool) -> None:
-    """Suspend or resume launches of the groups whose nodes have just failed in the same way, or with `all_groups` of
-    all groups of the cluster.
+    """Suspend or resume the launches of Auto Scaling groups whose nodes have just failed in the same way. With
+    `all_groups`, all groups of the cluster are checked.
 
-    This must run before failed launches are abandoned, because the group then launches the next machine at once. Raises
-    RetryLater. If another run writes the group's item first, the group is left to that run.
+    This function must run before failed launches are abandoned, because a group launches the next machine as soon as a
+    launch is abandoned. Raises RetryLater. If another run writes the group's table item first, this run leaves the
+    group to the other run.
     """
     for group in rules.groups:
         failure_streak = streak(decision.nodes, group)

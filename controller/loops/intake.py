@@ -1,8 +1,8 @@
-"""Turns events into stored facts, and does nothing else.
+"""Turns incoming events into stored facts, and does nothing else.
 
-1. observe: parse the payload into facts (pure)
-2. gather: read the item of the event's instance, group or cluster
-3. merge: add new facts and write over the version that was read; after a lost race, read again
+A pure function parses the event's payload into facts. The new facts are merged into the table item of the event's
+instance, group or cluster. The merged item is written only over the version of the item that was read. If another run
+has written the item meanwhile, the item is read and merged again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GONE_FACTS_KEPT_SECONDS = 7 * 86_400.0  # for a terminated instance; longer than
 
 @dataclass(frozen=True)
 class IntakeOutcome:
-    """The result of handling an event. `reason` may be empty."""
+    """The result of handling an event. `reason` explains the outcome, and may be empty."""
 
     kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
     reason: str = ""
@@ -44,8 +44,8 @@ class IntakeOutcome:
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
-    """Handle one event. `keys` are the public keys that verify the sender of a report. Raises RetryLater when the table
-    cannot be written, so that the event is delivered again.
+    """Store the facts that one event contains. `keys` are the public keys that verify the sender of a report. Raises
+    RetryLater when the table cannot be written, so that the event is delivered again.
     """
     intake_outcome = _store_observation(ports, observe(event, elastic, keys), elastic, is_authentic=bool(keys))
     log_level = logging.ERROR if intake_outcome.kind == "quarantined" else logging.INFO
@@ -83,7 +83,9 @@ def _store_observation(
 
 
 def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
-    """The outcome of an event about several instances. It counts as applied if it was new for at least one instance."""
+    """Combine the outcomes for the instances of one event. The combined outcome is "applied" if the event was new for
+    at least one instance.
+    """
     outcome_kinds = {outcome.kind for outcome in outcomes}
     combined_kind: Literal["applied", "unchanged", "stale"] = (
         "applied" if "applied" in outcome_kinds else "stale" if "stale" in outcome_kinds else "unchanged"
@@ -109,10 +111,11 @@ def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
 
 
 def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
-    """Join the facts `news` into the node's item. `known` is this item, if the caller has already read it.
+    """Merge the new facts `news` into the node's table item. `known` is the node's item, if the caller has already read
+    the item.
 
-    Returns None if the item was written, or the stored facts if these already contained `news`. Raises RetryLater if
-    other runs of the function kept writing the item first.
+    Returns None if the item was written. If the stored facts already contained `news`, returns the stored facts. Raises
+    RetryLater if other runs wrote the node's item first in all ATTEMPTS attempts.
     """
     for _ in range(ATTEMPTS):
         stored_node = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
@@ -137,8 +140,8 @@ def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None
 
 
 def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
-    """Join the facts `news` into the group's item, and return whether any fact was new. Raises RetryLater if other runs
-    kept writing the item first.
+    """Merge the new facts `news` into the Auto Scaling group's table item, and return whether any fact was new. Raises
+    RetryLater if other runs wrote the group's item first in all ATTEMPTS attempts.
     """
     for _ in range(ATTEMPTS):
         stored_group = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
@@ -163,7 +166,9 @@ def _expiry_time(facts: NodeFacts, now: float) -> float | None:
 
 
 def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
-    """The reason to ignore an authentic job report, or "". A coordinator repeats its report until it is accepted."""
+    """The reason to ignore a job report whose sender is authentic, or "" if the report is to be accepted. An ignored
+    report is not lost, because a coordinator repeats its report until the report is accepted.
+    """
     membership = ports.clusters.get(report.cluster).membership
     if membership.coordinator is not None:
         if membership.coordinator == report.instance_id:

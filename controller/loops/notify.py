@@ -1,12 +1,13 @@
-"""Sends alarms to the deployment stage's webhook. This is a separate Lambda function, so that no decision waits for the
-webhook or fails because of it.
+"""Sends alarms to the deployment stage's webhook. This code runs in a separate Lambda function, so that no decision of
+the controller waits for the webhook or fails because of the webhook.
 
-1. gather: the webhook, if one is set, and whether the message was sent before
-2. claim the message, so that only one of two simultaneous deliveries sends it
-3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt
+The function reads the webhook's setting, and whether an alarm message was sent before. Before sending a message, the
+function claims the message, so that two simultaneous deliveries of the same message do not both send the message. After
+sending a message, the function stores that the message was sent. A message that could not be sent is released for
+Lambda's next attempt.
 
-After a crash between sending and storing, the message is sent twice. The receiver recognises the repeated message by
-its `id`.
+If the function crashes after sending a message and before storing that the message was sent, the message is sent twice.
+The receiver recognises a repeated message by the message's `id`.
 """
 
 from __future__ import annotations
@@ -35,23 +36,29 @@ class StoredNotice:
 
 
 class Notices(Protocol):
-    """Records of sent messages, kept for a day."""
+    """The store of notices, which record sent messages and are kept for a day."""
 
     def get(self, message: str) -> StoredNotice | None:
         """Read one notice with a strongly consistent read."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        """Replace the notice of version `notice.version`, where 0 means that no notice exists. Raises Conflict."""
+        """Replace the stored notice if the stored notice has the version `notice.version`. Version 0 means that no
+        notice is stored yet. Raises Conflict if the stored notice has a different version.
+        """
 
 
 class Secrets(Protocol):
     def webhook(self) -> str | None:
-        """The webhook's setting. Raises Misconfigured when the setting is not stored as a secret."""
+        """Read the webhook's setting, or return None if no webhook is set. Raises Misconfigured when the webhook's
+        setting is not stored as an encrypted secret.
+        """
 
 
 class Sender(Protocol):
     def post(self, webhook: Webhook, payload: Mapping[str, Any]) -> None:
-        """Post the payload. Raises RetryLater or GiveUp, whose messages do not contain the webhook's address."""
+        """Post the payload to the webhook. Raises RetryLater or GiveUp. The texts of the errors do not contain the
+        webhook's secret address.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,9 @@ class Notified:
 
 
 def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified:
-    """Send the alarms in the event, unless they were sent before. Raises RetryLater or GiveUp if sending fails."""
+    """Send each alarm message in the event to the webhook, unless the message was sent before. Raises RetryLater or
+    GiveUp if sending fails.
+    """
     webhook_setting = ports.secrets.webhook()
     if webhook_setting is None:
         return Notified(skipped="the stage has no webhook")
@@ -94,8 +103,8 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
 
 
 def _claim_message(ports: NotifyPorts, message: str) -> int | None:
-    """Claim the message, and return the version of its notice, over which the outcome is stored. Returns None if the
-    message was sent or is being sent.
+    """Claim the message for sending by writing its notice, and return the new version of the notice. The caller stores
+    the outcome of sending over the returned version. Returns None if the message was already sent or is being sent.
     """
     now = ports.clock()
     stored_notice = ports.notices.get(message)
@@ -112,7 +121,7 @@ def _claim_message(ports: NotifyPorts, message: str) -> int | None:
 
 
 def _store_outcome(ports: NotifyPorts, message: str, version: int, state: SentState) -> None:
-    """Store the outcome of sending. If storing fails, the message may be sent once more."""
+    """Store whether the message was sent. If storing fails, the message may be sent a second time."""
     try:
         ports.notices.put(message, StoredNotice(state, ports.clock(), version))
     except ControllerError as error:

@@ -1,8 +1,9 @@
-"""Interfaces to AWS. Adapters implement these interfaces with AWS's services, and the tests' fakes implement them in
-memory.
+"""Interfaces between the controller and AWS. Adapters implement the interfaces with AWS's services, and the tests'
+fakes implement the interfaces in memory.
 
-Every method may raise errors.RetryLater (throttled, network) or errors.GiveUp (refused, misconfigured). Every read
-returns a complete result. A failed or missing page raises an error, and never shortens the result.
+Every method of the interfaces may raise errors.RetryLater (after throttling or a network error) or errors.GiveUp (after
+a refusal or a misconfiguration). Every read of AWS returns a complete result. If a page of a result fails or is
+missing, the read raises an error and never returns a shorter result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class StoredNode:
-    """A node's facts. A conditional write requires that the table's item still has the version `version`."""
+    """A node's facts, with the version of the table item that contains the facts. A conditional write succeeds only if
+    the table item still has the version `version`.
+    """
 
     facts: NodeFacts
     version: int  # of the table's item; 0 if no item exists yet
@@ -32,7 +35,7 @@ class StoredNode:
 
 @dataclass(frozen=True)
 class StoredMembership:
-    """A cluster's membership, as the table stores it."""
+    """A cluster's stored membership, with the version of the table item that contains the membership."""
 
     membership: Membership
     published: int  # the revision last seen in the parameter store
@@ -41,7 +44,7 @@ class StoredMembership:
 
 @dataclass(frozen=True)
 class StoredTurn:
-    """The turn of the run that may announce the statuses of a cluster's nodes."""
+    """The stored lock that lets only one run at a time announce the statuses of a cluster's nodes."""
 
     number: int = 0  # counts the cluster's turns
     until: float = 0.0  # the time when the turn ends at the latest
@@ -65,7 +68,7 @@ class SeenInstance:
 
 @dataclass(frozen=True)
 class SeenMember:
-    """One member of an Auto Scaling group."""
+    """The description of one member instance of an Auto Scaling group."""
 
     instance: str
     group: str
@@ -76,7 +79,7 @@ class SeenMember:
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """The facts about an Auto Scaling group, with a version like the facts of `StoredNode`."""
+    """The stored facts about an Auto Scaling group, with the version of the group's table item."""
 
     facts: GroupFacts
     version: int  # of the table's item
@@ -90,7 +93,7 @@ class TrailEntry:
 
 @dataclass(frozen=True)
 class Wake:
-    """The nodes, clusters and groups to check after a batch of records of the table's stream."""
+    """The nodes, clusters and groups to check after a batch of records of the DynamoDB table's stream."""
 
     nodes: Mapping[str, StoredNode] = field(default_factory=dict)
     clusters: frozenset[str] = frozenset()
@@ -103,13 +106,17 @@ class Nodes(Protocol):
     """The store of facts about nodes, with one item per instance."""
 
     def get(self, instance: str) -> StoredNode | None:
-        """Read one node with a strongly consistent read."""
+        """Read one node's facts with a strongly consistent read."""
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
-        """Read many nodes with strongly consistent reads. Instances without facts are left out of the result."""
+        """Read the facts about many nodes with strongly consistent reads. Instances without stored facts are left out
+        of the result.
+        """
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
-        """Replace the item of version `node.version`. Raises Conflict when the item has a different version."""
+        """Replace the node's stored item if the stored item has the version `node.version`. Raises Conflict when the
+        stored item has a different version.
+        """
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
         """Read the cluster's nodes from the table's index, which may be slightly out of date."""
@@ -119,53 +126,69 @@ class GroupRecords(Protocol):
     """The store of facts about Auto Scaling groups, with one item per group."""
 
     def get(self, group: str) -> StoredGroup | None:
-        """Read one group with a strongly consistent read."""
+        """Read the facts about one Auto Scaling group with a strongly consistent read."""
 
     def put(self, stored: StoredGroup, *, wake: bool) -> None:
-        """Replace the item of version `stored.version`. Raises Conflict when the item has a different version."""
+        """Replace the stored item if the stored item has the version `stored.version`. Raises Conflict when the stored
+        item has a different version.
+        """
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        """Read the groups with the cluster's tag from the table's index, which may be slightly out of date."""
+        """Read the Auto Scaling groups with the cluster's tag from the table's index, which may be slightly out of
+        date.
+        """
 
 
 class Jobs(Protocol):
     def get(self, cluster: str) -> tuple[JobFacts | None, int]:
-        """The latest job report, and the version of its item. Without a report, the version is 0."""
+        """Read the cluster's latest job report, and the version of the table item that contains the report. If no
+        report is stored, the version is 0.
+        """
 
     def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
-        """Replace the item of version `version`. Raises Conflict when the item has a different version."""
+        """Replace the stored item of the job report if the stored item has the version `version`. Raises Conflict when
+        the stored item has a different version.
+        """
 
 
 class Clusters(Protocol):
     """The store of each cluster's own items: its membership, turn, ticks and audit trail."""
 
     def get(self, cluster: str) -> StoredMembership:
-        """Read the membership with a strongly consistent read. Without one, returns an empty membership of version
-        0.
+        """Read the cluster's membership with a strongly consistent read. If no membership is stored, returns an empty
+        membership of version 0.
         """
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
-        """Replace the item of version `stored.version`. Raises Conflict when the item has a different version."""
+        """Replace the stored item if the stored item has the version `stored.version`. Raises Conflict when the stored
+        item has a different version.
+        """
 
     def turn(self, cluster: str) -> StoredTurn:
-        """Read the cluster's turn with a strongly consistent read. Without one, returns an ended turn of version 0."""
+        """Read the cluster's turn with a strongly consistent read. If no turn is stored, returns an ended turn of
+        version 0.
+        """
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
-        """Replace the item of version `turn.version`. Raises Conflict when the item has a different version."""
+        """Replace the turn's stored item if the stored item has the version `turn.version`. Raises Conflict when the
+        stored item has a different version.
+        """
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
-        """Write a tick, which has the cluster checked without an event. `surveyed` says that a complete resync was
-        written before.
+        """Write a tick item, which makes the controller check the cluster without an event. `surveyed` says that the
+        facts of a complete resync were written before the tick.
         """
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
         """Add the entries to the cluster's audit trail."""
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
-        """The audit-trail entries from the time `since` on, oldest first."""
+        """The cluster's audit-trail entries since the time `since`, oldest first."""
 
     def members_item_key(self, cluster: str) -> str:
-        """The key, as `<pk>/<sk>`, of the table item with the full list of members, for `Target.pointer`."""
+        """The key, in the form `<pk>/<sk>`, of the table item that contains the cluster's full list of members. The
+        field `Target.pointer` contains the key of the table item with the list of members.
+        """
 
 
 class Parameters(Protocol):
@@ -173,8 +196,8 @@ class Parameters(Protocol):
         """The JSON of every cluster's policy parameter, by cluster name."""
 
     def stages(self) -> Mapping[str, str]:
-        """All parameters below the path `STAGES`, by name. These parameters say where this account's controllers have
-        their resources.
+        """The values of all SSM parameters below the path `STAGES`, by parameter name. The parameters below `STAGES`
+        say where this account's controllers have their resources.
         """
 
     def target(self, cluster: str) -> str | None:
@@ -183,15 +206,17 @@ class Parameters(Protocol):
     def put_target(self, cluster: str, target: Target, pointer: str) -> None: ...
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
-        """Write the policy. Returns False if a policy exists and `overwrite` is not set."""
+        """Write the cluster's policy parameter. Returns False and writes nothing if a policy exists and `overwrite` is
+        not set.
+        """
 
     def delete(self, cluster: str) -> Sequence[str]:
-        """Delete all parameters of the cluster, and return their names."""
+        """Delete all SSM parameters of the cluster, and return the names of the deleted parameters."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The instances on which a call had no effect."""
+    """The result of an EC2 call for many instances, which lists the instances on which the call had no effect."""
 
     missing: frozenset[str] = frozenset()  # instances that EC2 does not know
     refused: Mapping[str, str] = field(default_factory=dict)  # by instance: the reason why EC2 refused it
@@ -202,17 +227,19 @@ ALL_DONE = Batch()  # the call had an effect on all instances
 
 class Instances(Protocol):
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
-        """All instances that have a tag with any of these keys."""
+        """All EC2 instances that have a tag with any of the given keys."""
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
-        """All instances that were launched from launch templates of these names, by the template's name."""
+        """All EC2 instances that were launched from launch templates with the given names, by the template's name."""
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Describe these instances. If an instance is missing in the result, this does not prove that it is gone."""
+        """Describe the EC2 instances with the given ids. An instance that is missing in the result may nevertheless
+        exist.
+        """
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
-        """Tag many instances, in batches. Refused instances do not stop requests for other instances. After the time
-        `until`, sends no request and raises RetryLater.
+        """Tag many instances, in batches. If EC2 refuses some instances, the remaining instances are still tagged.
+        After the time `until`, no request is sent, and RetryLater is raised.
         """
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:
@@ -238,33 +265,41 @@ class Groups(Protocol):
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]: ...
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
-        """The transition of each lifecycle hook of the group, by the hook's name."""
+        """The transition (launch or terminate) of each lifecycle hook of the Auto Scaling group, by the hook's name."""
 
     def complete_action(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
-        """Complete the lifecycle action. Returns False if the action no longer exists, which is no error."""
+        """Complete the instance's pending lifecycle action. Returns False, which is no error, if the lifecycle action
+        no longer exists.
+        """
 
     def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
-        """Extend the time of the lifecycle action. Returns False if the action no longer exists."""
+        """Extend the time limit of the instance's pending lifecycle action. Returns False if the lifecycle action no
+        longer exists.
+        """
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """Terminate the member. Returns False if the instance is not a member. Raises Refused, also if `decrement`
-        would go below the group's minimum size.
+        """Terminate a member of the Auto Scaling group, and lower the group's desired capacity by one if `decrement` is
+        set. Returns False if the instance is not a member of the group. Raises Refused, for example if `decrement`
+        would lower the desired capacity below the group's minimum size.
         """
 
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The value of the tag `key` by group, for all groups with this tag. Anybody who may tag groups can set it."""
+        """The value of the tag `key` of each Auto Scaling group that has the tag, by group name. The tag can be set by
+        anybody who may tag Auto Scaling groups.
+        """
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """The groups of `tagged` that were created by the CloudFormation stack that the tag's value names. The name of
-        a group's own stack cannot be forged.
+        """The same result as `tagged`, restricted to groups that were created by the CloudFormation stack that the
+        tag's value names. The name of the stack that created a group cannot be forged, because AWS itself stores the
+        name.
         """
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """The size of each group, by group. Groups that do not exist are left out."""
+        """The size of each Auto Scaling group, by group name. Groups that do not exist are left out of the result."""
 
     def suspend_replacement(self, group: str) -> None:
         """Stop the group from replacing stopped members. The group still launches and terminates members on request."""
@@ -273,22 +308,22 @@ class Groups(Protocol):
         """Undo `suspend_replacement`: the group replaces stopped members again."""
 
     def suspend_launches(self, group: str) -> None:
-        """Stop the group from launching instances. Running members stay, and are terminated on request."""
+        """Stop the group from launching instances. Running members stay, and can still be terminated on request."""
 
     def resume_launches(self, group: str) -> None:
-        """Undo `suspend_launches`: the group launches missing instances."""
+        """Undo `suspend_launches`: the group launches its missing instances again."""
 
     def set_desired(self, group: str, desired: int) -> None:
-        """Set the desired capacity at once, without the group's cool-down."""
+        """Set the group's desired capacity at once, without waiting for the group's cool-down."""
 
 
 class Metrics(Protocol):
-    """The interface for counts that raise alarms, and for the values of each cluster's job over time."""
+    """The interface for counts that raise alarms, and for the current values (gauges) of each cluster's job."""
 
     def count(self, name: str, cluster: str, value: int = 1) -> None: ...
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Record the current values of the cluster's job, by the value's name."""
+        """Record current values (gauges) of the cluster's job, by the gauge's name."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""Publishes a cluster's target in the parameter that the coordinator reads, and checks the parameter.
+"""Publishes a cluster's target in the SSM parameter that the cluster's coordinator reads, and checks the parameter for
+conflicts.
 
-AWS's Parameter Store has no compare-and-set. So a run first writes the membership into the cluster's table item by
-compare-and-set. After writing the parameter, the run reads the item again. If the item has changed, the run writes the
-parameter again. So the run that writes the parameter last always leaves the newest revision.
+AWS's Parameter Store has no compare-and-set. Before writing the parameter, a run writes the membership into the
+cluster's table item by compare-and-set. After writing the parameter, the run reads the table item again. If the table
+item has changed, the run writes the parameter again. Reading the table item again ensures that the run that writes the
+parameter last leaves the newest revision in the parameter.
 
-If the parameter contains the table's revision with different content, another controller writes the parameter, or the
-table is from a backup. A parameter with such a conflict is not overwritten, an alarm is raised, and the next tick
-continues with a higher revision.
+If the parameter and the table have the same revision with different content, another controller writes the parameter,
+or the table was restored from a backup. A conflicting parameter is not overwritten, and an alarm is raised. The next
+tick (periodic check) resolves the conflict by a revision above the parameter's revision.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
     """Publish the cluster's target with the revision `revision` or a later revision. Returns the published membership,
     or None if another run has published a later revision.
 
-    Raises Disputed if another controller wrote the parameter, RetryLater if other runs keep changing the item, and the
-    errors of the ports.
+    Raises Disputed if another controller wrote the parameter. Raises RetryLater if other runs keep changing the
+    cluster's table item. Also raises the errors of the ports (the interfaces to AWS).
     """
     stored_membership = ports.clusters.get(cluster)
     if stored_membership.published > revision:
@@ -66,8 +68,8 @@ def _write_parameter(ports: Ports, cluster: str, stored_membership: StoredMember
 
 
 def published_revision(ports: Ports, cluster: str, membership: Membership) -> int:
-    """The revision in the target parameter, or -1 without a valid target. Raises Disputed if the parameter contains the
-    membership's revision with different content.
+    """The revision in the target parameter, or -1 if the parameter contains no valid target. Raises Disputed if the
+    parameter has the same revision as `membership` but different content.
     """
     published_target = parameter_target(ports, cluster)
     if published_target is None:
@@ -79,7 +81,9 @@ def published_revision(ports: Ports, cluster: str, membership: Membership) -> in
 
 
 def dispute_message(cluster: str, published: Target, membership: Membership) -> str:
-    """Return a message if `published` has the membership's revision but different content, else "". Pure."""
+    """Return an error message if the target `published` has the same revision as the membership but different content,
+    and else "". Pure.
+    """
     if not published.contradicts(membership.target):
         return ""
     writing_stage = f"stage {published.stage}" if published.stage else "an unnamed stage"

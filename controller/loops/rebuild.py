@@ -1,9 +1,11 @@
-"""Recovers from an empty table while a job runs: takes over the published target, and decides nothing before.
+"""Recovers from the loss of the table while a job runs, by taking over the membership from the published target. Before
+the membership is taken over, nothing is decided.
 
-1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as usual; its tick says that the resync was complete
-2. at that tick the membership is taken over from the parameter `target`; its members count as prepared, since only
-   prepared nodes become members
-3. until the coordinator reports, or has been silent so long that it counts as lost, nothing is published or ended
+To begin a recovery, a resync reads EC2 and Auto Scaling and writes the nodes' facts as usual. The tick after a resync
+says whether the resync was complete. At the tick of a complete resync, the membership is taken over from the parameter
+`target`. The members in the target are recorded as prepared, because only prepared nodes become members. After the
+membership is taken over, nothing is published and no instance is ended until the coordinator reports, or has been
+silent so long that the coordinator is considered lost.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ log = logging.getLogger("dyntrain.rebuild")
 
 
 def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMembership | None:
-    """The cluster's membership, or None if the membership is lost and cannot be rebuilt yet. `surveyed` says that a
-    complete resync has just been written.
+    """The cluster's membership, or None if the membership is lost and cannot be rebuilt yet. `surveyed` says that the
+    facts of a complete resync have just been written.
     """
     stored_membership = ports.clusters.get(cluster)
     if stored_membership.version:
@@ -44,7 +46,7 @@ def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMember
 
 
 def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
-    """Whether a rebuilt membership still waits for its coordinator's report."""
+    """Whether the membership was rebuilt and still waits for a report of the cluster's coordinator."""
     if membership.rebuilt_at is None or membership.finished or job_facts is not None:
         return False
     return now - membership.rebuilt_at <= policy.takeover_seconds
@@ -53,8 +55,8 @@ def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: Clust
 def take_members(
     ports: Ports, rules: Rules, stored: StoredMembership, job_facts: JobFacts | None, nodes: Iterable[NodeFacts]
 ) -> None:
-    """Rebuild the list of members if the target had none, because the list was in the lost table. If another run writes
-    the membership first, the work is left to that run.
+    """Rebuild the list of members from the job's report and the nodes, because the published target only pointed to a
+    list in the lost table. If another run writes the membership first, this run leaves the work to the other run.
     """
     cluster = rules.policy.cluster
     now = ports.clock()
@@ -65,7 +67,7 @@ def take_members(
 
 
 def _wanted_instances(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
-    """The instances that people want in the cluster, base nodes first."""
+    """The instances that users want in the cluster, base nodes first."""
     node_views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
     base_instances = [node_view.instance for node_view in node_views if node_view.base and node_view.owned]
     elastic_instances = [node_view.instance for node_view in node_views if node_view.elastic and not node_view.base]
@@ -104,7 +106,9 @@ def _rebuild(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
 
 
 def _record_as_prepared(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
-    """Record the members as prepared nodes. The attempt number 0 lets any report of a node override this record."""
+    """Record in the table that the members are prepared nodes. The record has the attempt number 0, so that any report
+    of the node itself overrides the record.
+    """
     preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="the published target listed this node")
     for instance in members:
         prepared_facts = NodeFacts(

@@ -1,4 +1,4 @@
-"""The existing clusters: their policies from the parameter store, cached for a short time."""
+"""The registry of existing clusters, whose policies are read from AWS's Parameter Store and cached for a short time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ UNKNOWN_CLUSTER_CACHE_SECONDS = 2.0  # short, since an unknown cluster may have 
 
 
 class Registry:
-    """The policy of each cluster. An invalid policy is reported and skipped, and does not stop other clusters. Only
-    clusters of the deployment stage `stage` are served. If `stage` is None, clusters of all stages are served.
+    """The policy of each cluster. An invalid policy is reported and skipped, and does not affect clusters with valid
+    policies. Only clusters of the deployment stage `stage` are served. If `stage` is None, clusters of all stages are
+    served.
     """
 
     def __init__(self, parameters: Parameters, clock: Clock, stage: str | None = None) -> None:
@@ -35,7 +36,7 @@ class Registry:
         return self._policies
 
     def problems(self) -> dict[str, str]:
-        """The error of each policy that was skipped, by cluster."""
+        """The error text for each invalid policy that was skipped, by cluster name."""
         self._read(CACHE_SECONDS)
         return self._problems
 
@@ -45,7 +46,9 @@ class Registry:
         return self._policies.get(cluster)
 
     def of_group(self, group: str) -> str | None:
-        """The cluster that registered the Auto Scaling group. If several did, returns the first by name."""
+        """The cluster whose policy lists the Auto Scaling group, or None. If several clusters list the group, returns
+        the first cluster by name.
+        """
         for max_cache_seconds in (CACHE_SECONDS, UNKNOWN_CLUSTER_CACHE_SECONDS):
             self._read(max_cache_seconds)
             claiming_clusters = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
@@ -83,8 +86,8 @@ class Registry:
 
 
 def _stage_in(text: str) -> str | None:
-    """The deployment stage that an invalid policy names. The controller of this stage reports the policy. Returns None
-    if the policy names no stage.
+    """The deployment stage that an invalid policy names. The controller of the named stage reports the invalid policy
+    as an error. Returns None if the policy names no stage.
     """
     with suppress(ValueError):
         policy = json.loads(text)

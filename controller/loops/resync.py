@@ -1,9 +1,9 @@
-"""Reads EC2 and Auto Scaling in each period, stores differences as facts, and has every cluster checked.
+"""Reads EC2 and Auto Scaling once in each period, stores changes as facts, and has every cluster checked.
 
-1. gather: all instances and group members of all clusters; a failed read changes no facts
-2. decide: which nodes differ from their stored facts
-3. apply: write the facts of these nodes
-4. tick: have each cluster checked, also after a failed read
+A resync first reads all instances and all group members of all clusters. If a read of AWS fails, no stored facts are
+changed. The resync compares the nodes with their stored facts, and writes the facts about nodes that differ. At the
+end, the resync writes a tick for each cluster, which has the cluster checked. Ticks are written even after a failed
+read of AWS.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ log = logging.getLogger("dyntrain.resync")
 
 @dataclass(frozen=True)
 class Resynced:
-    """The result of a resync. If a read failed, `complete` is False, and only the ticks were written."""
+    """The result of a resync. If a read of AWS failed, `complete` is False, and only the ticks (requests to check a
+    cluster) were written.
+    """
 
     clusters: int  # number of clusters
     seen: int  # number of instances that were read
@@ -55,7 +57,7 @@ class Resynced:
 
 @dataclass(frozen=True)
 class ResyncReading:
-    """Everything that one resync read."""
+    """Everything that one resync read from EC2 and Auto Scaling."""
 
     started: float  # the time before the first read
     instances: Sequence[SeenInstance]
@@ -103,8 +105,8 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
 def facts_of_instance(
     instance: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
 ) -> NodeFacts:
-    """The facts about an instance from a describe call that began at the time `started`. `template` is the cluster
-    whose launch template launched the instance, if known.
+    """Convert one instance in the result of an EC2 describe call into facts. The describe call began at the time
+    `started`. `template` is the name of the cluster whose launch template launched the instance, if known.
     """
     cluster = tagged_cluster(instance.tags, [], elastic) or template
     return NodeFacts(
@@ -123,8 +125,9 @@ def facts_of_instance(
 
 
 def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
-    """The facts about a group's member. `hooks` are the group's lifecycle hooks, which are given only after a lost
-    event. With these hooks, the controller completes the member's lifecycle action by instance id.
+    """Convert one member of an Auto Scaling group into facts. `hooks` are the group's lifecycle hooks, and are given
+    only if the event of a lifecycle action was lost. With the names of the hooks, the controller can complete the
+    member's lifecycle action by instance id.
     """
     waiting_hooks = {
         f"{hook_name}@{started:.0f}": Hook(
@@ -198,8 +201,8 @@ def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy]
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
-    """Store which groups the clusters' own stacks created, if that has changed. The stored facts serve code that knows
-    only a group's name.
+    """Store for each Auto Scaling group which cluster's own stack created the group, if the cluster has changed. The
+    stored facts let code that knows only a group's name find the group's cluster.
     """
     registered_groups = {group for policy in policies.values() for group in policy.groups}
     cluster_by_group = {group: cluster for group, cluster in reading.owners.items() if group not in registered_groups}
@@ -213,8 +216,8 @@ def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading:
 
 
 def _store_doubts(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
-    """Store which instances EC2 did not show and which lost members wait for a second reading. These writes start no
-    run of converge.
+    """Store which instances EC2 did not show, and which lost members wait for a second reading. Storing the doubts
+    starts no run of `converge`.
     """
     seen_ids = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
@@ -267,7 +270,9 @@ def _read_facts(
 
 
 def _missed_event(stored_node: StoredNode | None, member: SeenMember, settled_before: float) -> bool:
-    """Whether the member waits for a lifecycle action that no event announced and that was not answered recently."""
+    """Whether the member of an Auto Scaling group waits for a lifecycle action that no event announced and that was not
+    answered recently.
+    """
     hooks = stored_node.facts.hooks if stored_node is not None else {}
     acks = stored_node.facts.acks if stored_node is not None else NO_ACKS
     hook_answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
@@ -283,7 +288,7 @@ def _differs(
     elastic: ElasticTag,
     now: float,
 ) -> bool:
-    """Whether storing this reading would change facts of the node on which decisions depend."""
+    """Whether storing the newly read facts `news` would change facts about the node on which decisions depend."""
     facts_before = stored_node.facts if stored_node is not None else NodeFacts(instance=news.instance)
     facts_after = facts_before.join(news)
     cluster = facts_after.named.cluster if facts_after.named is not None else None
@@ -297,7 +302,7 @@ def _differs(
 
 @dataclass(frozen=True)
 class _DecisiveFacts:
-    """The facts of a node that decisions depend on."""
+    """The facts about a node on which the controller's decisions depend."""
 
     cluster: str | None
     tags: Mapping[str, str] | None

@@ -1,8 +1,9 @@
-"""Sets the sizes of a cluster's groups after failed launches (`decisions/capacity.py` decides).
+"""Sets the desired capacities of a cluster's Auto Scaling groups after failed launches. The decisions on desired
+capacities are made in `decisions/capacity.py`.
 
-1. gather: the group's facts, and its size only if a decision may be due
-2. decide: pure
-3. apply: store the planned size, set it, store that it was set
+The stored facts about a group are read first, and the group's size is read only if a decision may be due. A pure
+function decides on the group's desired capacity. The decided capacity is stored before being set in AWS, and is marked
+as done afterwards.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ log = logging.getLogger("dyntrain.scaling")
 def settle_capacity(
     ports: Ports, rules: Rules, decision: Decision, woken_groups: frozenset[str], *, all_groups: bool
 ) -> tuple[SetDesiredCapacity, ...]:
-    """Set the sizes of the groups in `woken_groups`, or with `all_groups` of all groups of the cluster. Returns the
-    actions that set a size.
+    """Change the desired capacities of the Auto Scaling groups in `woken_groups` where failed launches require a
+    change. With `all_groups`, all groups of the cluster are checked. Returns the actions that set a desired capacity.
 
-    Groups whose size `decision` has just lowered wait for the next tick. Raises RetryLater. If another run writes the
-    group's item first, the group is left to that run.
+    A group whose size was just lowered by an action of `decision` is not changed before the next tick (periodic check).
+    Raises RetryLater. If another run writes the group's table item first, this run leaves the group to the other run.
     """
     lowered_groups = {
         action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement
@@ -55,14 +56,16 @@ def settle_capacity(
 
 
 def _must_not_grow(decision: Decision) -> bool:
-    """Whether groups must not grow, because the job is over or the cluster is closed, so that a launched instance would
-    be ended at once.
+    """Whether the cluster's groups must not grow, because the job is over or the cluster is closed. An instance that is
+    launched after the end of the job or into a closed cluster would be ended at once.
     """
     return decision.job.over or decision.ending is not None
 
 
 def _lowered_count(decision: Decision, group: GroupFacts) -> int:
-    """How many members the controller has ended by lowering the group's size, since it last set that size."""
+    """The number of members that the controller has ended by lowering the group's size, counted since the controller
+    last set the group's size.
+    """
     size_set_at = group.capacity.at if group.capacity is not None else 0.0
     termination_acks = (node.view.facts.acks.terminate for node in decision.nodes)
     return sum(

@@ -1,5 +1,5 @@
-"""Announces the changes of a decision in the log and in metrics, and makes audit-trail entries and acknowledgements for
-the changes.
+"""Announces the changes of a decision in the log and in metrics, and builds audit-trail entries and acknowledgements
+for the changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ log = logging.getLogger("dyntrain.converge")
 
 
 def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Announce the decision's changes. Returns audit-trail entries, and each instance's acknowledgements to store."""
+    """Announce the decision's changes in the log and in metrics. Returns the audit-trail entries to store, and the
+    acknowledgements to store for each instance.
+    """
     cluster, now = rules.policy.cluster, ports.clock()
     trail_entries: list[Entry] = []
     acks_by_instance: dict[str, Acks] = {}

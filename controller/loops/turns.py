@@ -2,11 +2,12 @@
 trail.
 
 EC2's tags have no compare-and-set. If two runs overlapped, the slower run could overwrite a newer status with an older
-status. So a run with statuses to announce first takes the cluster's turn, and then reads the facts again. If the turn
-is taken, a run leaves its instances to the run that has the turn, which handles them before it ends.
+status. A run with statuses to announce first takes the cluster's turn, and then reads the facts again. If another run
+has the turn, a run leaves its instances to the run that has the turn. The run that has the turn handles the left
+instances before ending.
 
-A turn lasts only a short time. After a run dies or hangs, the next run also handles the instances that were left to the
-dead run. No tag is written after a turn's end.
+A turn lasts at most TURN_SECONDS. If the run that has the turn dies or hangs, the next run also handles the instances
+that were left to the dead run. A run writes no status tag after the end of its turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ ATTEMPTS = 8  # of a conditional write
 
 
 class Turn:
-    """One run's turn. `left` contains the instances that other runs left to this turn before it began."""
+    """One run's turn to announce statuses. `left` contains the instances that were left to earlier turns and are not
+    yet handled.
+    """
 
     def __init__(self, ports: Ports, cluster: str) -> None:
         self._ports, self._cluster = ports, cluster
@@ -36,8 +39,9 @@ class Turn:
         return self._number is not None
 
     def take(self, instance_ids: Iterable[str], *, wanted: bool) -> bool:
-        """Take the turn if it is `wanted` and free, and return whether this run has the turn. If another run has the
-        turn, the instances `instance_ids` are left to that run, which may have read an older state. Raises RetryLater.
+        """If `wanted`, take the turn unless another run has the turn. Returns whether this run has the turn. If another
+        run has the turn, the instances `instance_ids` are left to the other run, which may have read an older state of
+        the instances. Raises RetryLater.
         """
         for _ in range(ATTEMPTS):
             stored_turn, now = self._ports.clusters.turn(self._cluster), self._ports.clock()
@@ -60,12 +64,12 @@ class Turn:
 
     @property
     def until(self) -> float:
-        """The deadline after which this run may send no status tags."""
+        """The time after which this run may send no more requests that write status tags."""
         return self._until - REQUEST_EFFECT_SECONDS
 
     def end(self, *, done: bool) -> frozenset[str]:
-        """End the turn. If this run is `done`, returns the instances that other runs left to this run. If this run is
-        not done, these instances wait for the next turn. Raises RetryLater.
+        """End the turn. If `done` is set, returns the instances that other runs left to this run. If `done` is not set,
+        the instances that other runs left to this run wait for the next turn. Raises RetryLater.
         """
         if not self.is_taken:
             return frozenset()

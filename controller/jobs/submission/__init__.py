@@ -1,3 +1,3 @@
-"""Submit a job: check the request, pack the code, and launch the machines. This package runs on people's own machines,
-and no part of it is deployed to Lambda.
+"""Submit a job: check the request, pack the code, and launch the machines. The package runs on users' own machines, and
+no part of the package is deployed to Lambda.
 """

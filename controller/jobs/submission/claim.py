@@ -1,4 +1,6 @@
-"""A submit command claims its job's record, so that only one of several simultaneous submits of a job continues."""
+"""A submit command claims its job's record, so that only one of several simultaneous submits of the same job
+continues.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,16 @@ from dyntrain.controller.jobs.submission.ports import Launcher
 
 
 def write_record(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
-    """Write the record. An elastic job runs as a cluster, so only people's commands read its record. Raises
-    Conflict.
+    """Write the job's record. The resync does not check an elastic job's record, because an elastic job runs as a
+    cluster. Raises Conflict.
     """
     ports.records.put(StoredJob(record, existing.version), over=record.elastic)
     return StoredJob(record, existing.version + 1)
 
 
 def claim_record(ports: JobPorts, stored: StoredJob) -> StoredJob:
-    """Claim the record before anything is created. Raises GiveUp if another submit has claimed the record, or if the
-    job was stopped or given up.
+    """Claim the job's record before machines or a stack are created. Raises GiveUp if another submit command has
+    claimed the record, or if the job was stopped or given up meanwhile.
     """
     now = ports.clock()
     try:
@@ -35,7 +37,7 @@ def claim_record(ports: JobPorts, stored: StoredJob) -> StoredJob:
 
 
 def forget_job(ports: JobPorts, launcher: Launcher, stored: StoredJob) -> None:
-    """Delete the record and the uploaded files, unless another submit has claimed the record."""
+    """Delete the job's record and uploaded files, unless another submit command has claimed the record."""
     record = stored.record
     with suppress(ControllerError):
         ports.records.delete(stored)

@@ -1,4 +1,4 @@
-"""Pack a job's code into one archive. The same files always give the same bytes."""
+"""Pack a job's code into one archive. The same files always give an archive with the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_ca
 
 
 def source_of(code: str) -> tuple[str, str] | None:
-    """Bucket and key of the address s3://BUCKET/KEY, or None for a folder. Raises GiveUp for any other address."""
+    """The bucket and the key if `code` is an address s3://BUCKET/KEY, or None if `code` is a local folder. Raises
+    GiveUp if `code` is an address of a kind other than s3://.
+    """
     if not code.startswith("s3://"):
         if not_local_problem(code):
             raise GiveUp(f"{code} is no folder and no s3://BUCKET/KEY")
@@ -32,8 +34,8 @@ def source_of(code: str) -> tuple[str, str] | None:
 
 
 def requirements_of(code: str, named: str | None) -> str:
-    """The requirements file for pip, relative to the code's folder. `named` is the value of the option --requirements.
-    "" means no file, and None means requirements.txt if it exists. Raises GiveUp.
+    """Choose the job's requirements file for pip, as a path relative to the code's folder. `named` is the value of the
+    option --requirements, where "" means no file, and None means requirements.txt if that file exists. Raises GiveUp.
     """
     if source_of(code) is not None:
         return named or ""
@@ -52,7 +54,9 @@ class Packed:
 
 
 def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
-    """Pack the folder. Artifacts that a local trial run wrote are left out of the archive. Raises Misconfigured."""
+    """Pack the folder. The folder `artifacts`, into which a local trial run writes, is left out of the archive. Raises
+    Misconfigured.
+    """
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
     file_names = sorted(_files_to_pack(folder, artifacts))
@@ -81,8 +85,9 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
 
 
 def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
-    """Yield the files to pack. As with git, nothing below an ignored folder is included. A link is replaced by the file
-    or folder to which it leads. Raises Misconfigured for a link to a folder that contains the link.
+    """Yield the names of the files to pack, relative to `folder`. As with git, no file below an ignored folder is
+    packed. A symbolic link is replaced by the file or folder to which the link leads. Raises Misconfigured for a
+    symbolic link to a folder that contains the link.
     """
     with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored_names_of:
         level_folders: list[tuple[str, tuple[str, ...]]] = [

@@ -1,12 +1,14 @@
-"""Creates and ends a job that is a cluster: a CloudFormation stack from the template that people also deploy by hand.
+"""Creates and ends a job that runs as a cluster. The cluster is a CloudFormation stack from the template that users can
+also deploy by hand.
 
-1. write the record, so that `stop` finds everything that is created afterwards
-2. upload the code into the bucket
-3. claim the record, so that only one of two submits continues; create the stack with a tag that names the submission
-4. set the record's state to RUNNING
+The submit command writes the job's record first, so that `dyntrain job stop` finds everything that is created
+afterwards. The code is uploaded into the bucket. Before creating the stack, the submit command claims the job's record,
+so that only one of two simultaneous submits of the job continues. The stack gets a tag that names the submission. Once
+the creation of the stack has begun, the record's state is set to RUNNING.
 
-If AWS refuses step 2 or 3, no record remains. After a crash, repeating the command continues the work and creates
-nothing twice. `dyntrain job stop` ends the job after any of these steps.
+If AWS refuses the upload or the stack, no record of a new job remains. After a crash, repeating the submit command
+continues the work and creates nothing twice. The command `dyntrain job stop` can end the job after each step of the
+submit command.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ def prepare_cluster(
     new_submission: str,
     registered: bool,
 ) -> PreparedCluster:
-    """Check everything that can be refused before anything is created. `registered` says that a cluster of this name
-    exists. Raises GiveUp.
+    """Check everything for which the request can be refused before anything is created. `registered` says that a
+    cluster with the job's name is already registered. Raises GiveUp.
     """
     check_upload(launcher, request)
     hardware = stacks.hardware(request.instance_type)
@@ -88,10 +90,11 @@ def prepare_cluster(
 
 
 def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:
-    """Create the stack, and return once CloudFormation has begun.
+    """Upload the code and request the cluster's stack. The function returns once CloudFormation has begun to create the
+    stack.
 
-    After GiveUp, either nothing exists and the name is free, or the record names what may exist. After RetryLater,
-    repeating the command continues the work.
+    If GiveUp is raised, either nothing exists and the job's name is free, or the job's record remains and identifies
+    what may exist. If RetryLater is raised, repeating the submit command continues the work.
     """
     request, stored_job = prepared.request, prepared.stored
     is_new_job = not stored_job.version
@@ -126,9 +129,9 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
 def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
-    """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the former
-    stack, or None if there was no stack. The call can safely be interrupted and repeated. Raises GiveUp, also if the
-    end takes longer than STOP_SECONDS.
+    """Terminate the cluster's machines, delete the cluster's stack, and then call `unregister`, which deletes the
+    cluster's remaining parameters. Returns the stack that was deleted, or None if there was no stack. The call can
+    safely be interrupted and repeated. Raises GiveUp, for example if ending the cluster takes longer than STOP_SECONDS.
     """
     stored_job = ports.records.get(name)
     stack = stacks.stack(name)
@@ -148,7 +151,7 @@ def end_cluster(
 
 
 def _delete_stack(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, existing: Stack, say: Say) -> None:
-    """End the machines before deleting the stack, because the machines write to the stack's resources."""
+    """Terminate the machines before deleting the stack, because running machines write to resources of the stack."""
     stack: Stack | None = existing
     shown_step, deadline, deletion_requested = "", ports.clock() + STOP_SECONDS, False
     while stack is not None:

@@ -1,5 +1,5 @@
-"""For a job that is a cluster: the checks of its request before AWS is called, its template parameters, and its phase.
-Pure.
+"""Functions for a job that runs as a cluster: the checks of the job's request before AWS is called, the parameters of
+the CloudFormation template, and the job's phase. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNAVAILABLE_OPTIONS = {
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """The settings that a cluster needs besides the job's request."""
+    """The settings that a cluster needs in addition to the job's request."""
 
     stage: str  # the controller's deployment stage
     package: str  # the wheel that nodes install, as s3://BUCKET/KEY
@@ -51,7 +51,9 @@ class ClusterSettings:
 
 
 def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
-    """Check the request. `typed_options` are the names of the options that the user typed. Raises Misconfigured."""
+    """Check the request. `typed_options` are the names of the options that the user typed on the command line. Raises
+    Misconfigured.
+    """
     for option_name in typed_options:
         if option_name in UNAVAILABLE_OPTIONS:
             raise Misconfigured(
@@ -77,7 +79,7 @@ def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
 
 
 def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardware) -> dict[str, str]:
-    """The parameters of the cluster's CloudFormation template."""
+    """The values for the parameters of the cluster's CloudFormation template, by parameter name."""
     return {
         "Stage": wanted.stage,
         "KeyName": wanted.key_name,
@@ -96,8 +98,9 @@ def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardwa
 
 
 def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None, why: str = "") -> tuple[Phase, str]:
-    """The job's phase to show, and the reason of the phase. `job_state` and `why` are from the coordinator's report.
-    Without a report, `job_state` is None.
+    """The job's phase to show to users, and the reason for the phase. `job_state` and `why` are the job's state and the
+    reason for the state in the report of the cluster's coordinator. If the coordinator has not reported, `job_state` is
+    None.
     """
     if record.ended:
         return phase(record, (), 0), record.reason

@@ -1,5 +1,5 @@
-"""Build the command of a job with data channels. The feed, a program inside the job's plan, runs as the parent process
-of the user's command.
+"""Build the command of a job that reads data channels. The feed is a program that supplies the data channels. The job's
+plan contains the feed, which runs as the parent process of the user's command.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its 
 
 
 def command_of(request: JobRequest, region: str) -> list[str]:
-    """The command that a node runs. If the job has data channels, the feed runs first and starts the user's command."""
+    """The command that each node of the job runs. If the job has data channels, the command runs the feed, which starts
+    the user's command.
+    """
     if not request.channels:
         return list(request.command)
     options = [argument for channel in request.channels for argument in ("--channel", channel)]
@@ -56,12 +58,16 @@ def command_of(request: JobRequest, region: str) -> list[str]:
 
 @cache
 def program_text() -> str:
-    """The feed's program as text, which is far smaller than Linux's limit for one argument, 131,072 bytes."""
+    """The feed's program as base85 text, which is far shorter than Linux's limit of 131,072 bytes for one command-line
+    argument.
+    """
     return base64.b85encode(program()).decode()
 
 
 def program() -> bytes:
-    """The feed's program as a zip archive that Python can run. The archive always has the same bytes."""
+    """The feed's program as a zip archive that Python can run. Every call of `program` returns an archive with the same
+    bytes.
+    """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
         texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}

@@ -1,8 +1,9 @@
-"""Finds the files and folders that .dyntrainignore leaves out, one level of folders at a time. Git matches the
-patterns, or a Python library if git does not work.
+"""Finds the files and folders that the patterns in .dyntrainignore leave out, one level of folders at a time. The
+patterns are matched by git, or by a Python library if git does not work.
 
-Git runs in a temporary empty repository, to which folders are added level by level. So git reads no ignore file besides
-.dyntrainignore, follows no link, and treats a repository inside the code as a folder.
+Git runs in a temporary empty repository, to which folders are added level by level. In the temporary repository, git
+reads no ignore file besides .dyntrainignore, follows no symbolic link, and treats a git repository inside the code as a
+folder.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 class IgnoreFilter(Protocol):
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
-        """Return the names to leave out. All names are on one level, in parent folders that are not left out."""
+        """Return the names of folders and files that the ignore patterns leave out. All given names are on one level of
+        folders, below parent folders that are not left out.
+        """
 
 
 @contextmanager
 def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[IgnoreFilter]:
-    """Build the filter from `default_patterns` and then the patterns of `file`, if the file exists.
+    """Build a filter of ignored names from `default_patterns`, followed by the patterns in `file` if the file exists.
 
     Raises Misconfigured for a file that cannot be read as a .gitignore.
     """
@@ -47,7 +50,9 @@ def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[IgnoreFi
 
 
 class _LibraryFilter:
-    """Filter with the patterns of the library pathspec. The names' parent folders must not be ignored."""
+    """A filter that matches the ignore patterns with the Python library pathspec. The parent folders of the filtered
+    names must not themselves be ignored.
+    """
 
     def __init__(self, file: Path, patterns: str) -> None:
         pattern_lines = [line.removesuffix("\r") for line in patterns.split("\n")]
@@ -72,7 +77,7 @@ class _LibraryFilter:
         }
 
     def _left_out(self, name: str, as_folder: str) -> bool:
-        """Whether the last pattern that matches this name ignores it."""
+        """Whether the last pattern that matches the name is a pattern that ignores the name."""
         for is_ignored, regex in reversed(self._rules):
             if any(match.groupdict().get(FOLDER_SLASH_GROUP) is None for match in regex.finditer(name)):
                 return is_ignored
@@ -87,7 +92,7 @@ class _LibraryFilter:
 
 
 def _read_patterns(file: Path) -> bytes:
-    """The ignore file's text without the byte order mark that editors on Windows write."""
+    """The content of the ignore file, without the byte order mark that editors on Windows write."""
     try:
         file_content = file.read_bytes()
     except FileNotFoundError:

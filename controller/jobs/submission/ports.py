@@ -1,4 +1,4 @@
-"""Interfaces to AWS for submitting a job, which raise the same errors as the interfaces in `loops.ports`."""
+"""Interfaces to AWS for submitting a job, whose methods raise the same errors as the interfaces in `loops.ports`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dyntrain.controller.jobs.verdict import Machine
 
 
 class NoCapacity(Refused):
-    """AWS lacks capacity for all the machines now, and has launched no machine."""
+    """Raised when AWS lacks capacity for all requested machines at present, and has launched no machine."""
 
 
 @dataclass(frozen=True)
 class RootVolume:
-    """The root volume of a machine image. A volume made from the image cannot be smaller."""
+    """The root volume of a machine image. A volume that is created from the image cannot be smaller than `gib`."""
 
     device: str  # device name
     gib: int  # size in GiB
@@ -29,25 +29,28 @@ class Launcher(Protocol):
     def pause(self, seconds: float) -> None: ...
 
     def image_for(self, instance_type: str) -> str:
-        """The newest public image for the instance type, which contains the driver for NVIDIA GPUs if the type has
-        them. Raises Refused for an unknown type, and GiveUp if no image has a driver for the GPUs.
+        """The newest public machine image for the instance type. The image contains the NVIDIA driver if the instance
+        type has NVIDIA GPUs. Raises Refused for an unknown instance type, and GiveUp if no image has a driver for the
+        GPUs of the instance type.
         """
 
     def root_volume_of(self, image: str) -> RootVolume | None:
-        """The image's root volume, or None if it has no root volume. Raises Refused for an image that does not
-        exist.
+        """The root volume of the machine image, or None if the image has no root volume. Raises Refused for an image
+        that does not exist.
         """
 
     def check_bucket(self, bucket: str) -> None:
-        """Raise Refused when the bucket does not exist, or may not be used."""
+        """Raise Refused when the S3 bucket does not exist, is in another region than the machines, or may not be
+        used.
+        """
 
     def check_launch(self, fields: Mapping[str, Any]) -> None:
-        """Raise Refused when EC2 would not accept the launch. This check launches nothing."""
+        """Raise Refused when EC2 would not accept a launch with these fields. The check launches no machine."""
 
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
-        """Launch all machines, or raise Refused and launch no machine. After RetryLater the outcome is unknown, and the
-        same call can be repeated. Also raises Refused if a different call with the same client token has launched
-        machines.
+        """Launch all requested machines, or raise Refused and launch no machine. If RetryLater is raised, the outcome
+        is unknown, and the same call can be repeated. Also raises Refused if a call with the same client token but
+        different fields has launched machines.
         """
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
@@ -56,20 +59,20 @@ class Launcher(Protocol):
     def put(self, bucket: str, key: str, content: bytes) -> None: ...
 
     def get(self, bucket: str, key: str) -> bytes | None:
-        """The object's content, or None if the object does not exist."""
+        """The content of the S3 object, or None if the object does not exist."""
 
     def size(self, bucket: str, key: str) -> int:
-        """The object's size in bytes. Raises Refused when the object does not exist."""
+        """The size of the S3 object in bytes. Raises Refused when the object does not exist."""
 
     def copy(self, source: tuple[str, str], bucket: str, key: str) -> None: ...
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None: ...
 
     def alive_count(self, record: JobRecord) -> int:
-        """How many nodes of the run have given a sign of life."""
+        """The number of nodes of the job's run that have given a sign of life."""
 
     def price(self, instance_type: str, *, spot: bool) -> float | None:
-        """The price of one machine in dollars per hour, or None if it is unknown."""
+        """The price of one machine in dollars per hour, or None if the price is unknown."""
 
 
 @dataclass(frozen=True)
@@ -92,23 +95,28 @@ class Hardware:
 
 
 class Stacks(Protocol):
-    """The interface for creating and ending a cluster, which is used together with `Launcher`."""
+    """The interface for creating and ending the CloudFormation stack of a cluster. A cluster is submitted with the
+    interfaces `Stacks` and `Launcher` together.
+    """
 
     def hardware(self, instance_type: str) -> Hardware:
-        """The hardware of the instance type. Raises Refused for a type that does not exist."""
+        """The hardware properties of the instance type. Raises Refused for an instance type that does not exist."""
 
     def key_pairs(self) -> Sequence[str]: ...
 
     def stack(self, name: str) -> Stack | None:
-        """The stack with this name, or None if there is no such stack."""
+        """The CloudFormation stack with the name `name`, or None if no stack has this name."""
 
     def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
-        """Create the cluster's stack and return its id. Raises Refused, also if a stack with this name exists."""
+        """Create the cluster's CloudFormation stack and return the id of the stack. Raises Refused, for example if a
+        stack with the same name exists.
+        """
 
     def delete(self, name: str) -> None:
-        """Request the stack's deletion. The request can safely be repeated."""
+        """Request the deletion of the CloudFormation stack. The deletion request can safely be repeated."""
 
     def end_machines(self, name: str) -> int:
-        """Delete the cluster's groups with their instances, and the instances that people launched from its templates.
-        Returns how many machines have not ended yet. The call can safely be repeated.
+        """Delete the cluster's Auto Scaling groups with their instances, and terminate the instances that users
+        launched from the cluster's launch templates. Returns the number of machines that were not yet terminated. The
+        call can safely be repeated.
         """

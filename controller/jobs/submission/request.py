@@ -26,7 +26,7 @@ DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job as requested."""
+    """A user's request for a job."""
 
     name: str
     code: str  # a folder or s3://BUCKET/KEY
@@ -52,17 +52,19 @@ class JobRequest:
     data_root: str = DATA_ROOT  # the folder in which the command finds its data channels
 
     def digest(self, code: str) -> str:
-        """The request's digest: equal digests mean the same job. `code` is the digest of the packed code."""
+        """A digest of the job request and of the code. Equal digests mean the same job. `code` identifies the code, for
+        example by the digest of the packed code.
+        """
         digested_fields = {**asdict(self), "code": code}
         return hashlib.sha256(json.dumps(digested_fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_json(self) -> bytes:
-        """The request as JSON, which the bucket stores."""
+        """The job request as JSON, in the form that is stored in the bucket."""
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
 
 
 def check(request: JobRequest) -> None:
-    """Raise Misconfigured for a request that cannot work."""
+    """Raise Misconfigured for a job request that cannot work."""
     if not re.fullmatch(JOB_NAME, request.name):
         raise Misconfigured(f"{request.name!r} is no job name: use at most 48 letters, digits, . _ and -")
     if not BUCKET_NAME.fullmatch(request.bucket):
@@ -87,7 +89,7 @@ def check(request: JobRequest) -> None:
 
 
 def environment_of(settings: Sequence[str]) -> dict[str, str]:
-    """Parse the NAME=VALUE arguments of --env."""
+    """Parse the NAME=VALUE arguments of the option --env into environment variables."""
     environment = {}
     for setting in settings:
         variable_name, equals_sign, value = setting.partition("=")
@@ -116,7 +118,9 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
 
 
 def refuse_used_name(existing: JobRecord, digest: str) -> None:
-    """Raise GiveUp because the name is in use, unless the existing job is the same job, interrupted while launching."""
+    """Raise GiveUp because the job's name is in use. Nothing is raised if the existing job is the same job and was
+    interrupted while launching.
+    """
     if existing.state == "LAUNCHING" and existing.digest == digest:
         return
     if existing.ended and existing.elastic:
@@ -132,7 +136,7 @@ def refuse_used_name(existing: JobRecord, digest: str) -> None:
 
 
 def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) -> dict[str, Any]:
-    """The content of plan.json, which the nodes read."""
+    """The content of the job's file plan.json, which the job's nodes read."""
     return {
         "name": request.name,
         "run": record.run,
@@ -148,7 +152,9 @@ def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) 
 
 
 def root_volume(request: JobRequest, root: RootVolume | None) -> list[dict[str, Any]]:
-    """The root volume as a block device mapping for EC2. Raises GiveUp if the image needs more space than --disk."""
+    """The root volume of the job's machines, as a block device mapping for EC2. Raises GiveUp if the machine image
+    needs more space than the option --disk allows.
+    """
     if root is None:
         if request.disk:
             raise GiveUp(f"--disk {request.disk}: the image {request.image} has no root volume; take another image")
@@ -164,7 +170,9 @@ def root_volume(request: JobRequest, root: RootVolume | None) -> list[dict[str, 
 def launch_fields(
     request: JobRequest, run: str, image: str, user_data: str, volumes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of the single RunInstances call. The call launches all nodes or no node, and never twice."""
+    """The fields of the single RunInstances call that launches the job's machines. The RunInstances call launches
+    either all machines or no machine, and launches no second set of machines when repeated.
+    """
     instance_tags = {
         "NAME": request.name,
         "JOB_ID": request.name,

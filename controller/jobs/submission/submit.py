@@ -1,14 +1,14 @@
-"""Launches a job, in an order that leaves no machine running without a record.
+"""Launches a job, in an order of steps that leaves no machine running without a job record.
 
-1. write the record, by which the resync finds machines that are launched afterwards
-2. upload code and plan into the bucket
-3. claim the record, so that only one of two submits continues; call RunInstances once for all nodes, with the run's
-   client token
-4. tag the machines with the master's address, for which the nodes wait
-5. set the record's state to RUNNING
+The submit command writes the job's record first, because the resync finds the job's machines by the record. Code and
+plan are uploaded into the bucket before any machine is launched. The submit command claims the job's record before the
+launch, so that only one of two simultaneous submits of the job continues. A single RunInstances call with the run's
+client token launches all nodes. The nodes wait until the machines are tagged with the master's address. After the
+tagging, the record's state is set to RUNNING.
 
-If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, repeating
-the command continues the work and does nothing twice. If nobody repeats the command, the resync ends the machines.
+If AWS refuses the upload or the launch, no record of a new job remains, unless another submit command has claimed the
+record. After a crash, repeating the submit command continues the work and does nothing twice. If nobody repeats a
+crashed submit command, the resync terminates the machines.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Prepared:
 def prepare(
     ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, new_submission: str
 ) -> Prepared:
-    """Check everything that can be refused before anything is created. `new_submission` is the submission id of a new
-    job. Raises GiveUp.
+    """Check everything for which the request can be refused before anything is created. `new_submission` is the
+    submission id to use if the job is new. Raises GiveUp.
     """
     check(request)
     check_upload(launcher, request)
@@ -74,8 +74,9 @@ def prepare(
 
 
 def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
-    """Launch the job. After GiveUp, either no machine runs and the name is free, or the record names what may run.
-    After RetryLater, repeating the command continues the work.
+    """Launch the job. If GiveUp is raised, either no machine runs and the job's name is free, or the job's record
+    remains and identifies the machines that may run. If RetryLater is raised, repeating the submit command continues
+    the work.
     """
     request, stored_job = prepared.request, prepared.stored
     is_new_job = not stored_job.version
@@ -106,10 +107,11 @@ def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) ->
 
 
 def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
-    """Launch the next attempt of a job that has ended, or continue an interrupted launch. The job's artifacts are
-    restored.
+    """Launch the next attempt of a job that has ended, or continue an interrupted launch of that attempt. The saved
+    artifacts of the job are restored on the new machines.
 
-    After RetryLater, the same call can be repeated. If AWS lacks capacity, the job stays unchanged.
+    If RetryLater is raised, the same call can be repeated. If AWS lacks capacity for the machines, the job's state
+    stays unchanged.
     """
     previous_job = ports.records.get(name)
     if previous_job is None:
@@ -161,7 +163,9 @@ def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequen
 
 
 class _MayRun(Exception):
-    """Machines may be running, so the record must stay, by which the resync ends the machines."""
+    """Raised when a launch failed but machines may be running, so that the job's record must not be deleted. The resync
+    terminates the running machines by means of the job's record.
+    """
 
     def __init__(self, why: GiveUp) -> None:
         super().__init__(str(why))
@@ -169,8 +173,8 @@ class _MayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """Upload the plan and launch the machines. The call can safely be repeated. Raises GiveUp if no machine runs, and
-    _MayRun if machines may run.
+    """Upload the job's plan, and launch and tag the job's machines. The call can safely be repeated. Raises GiveUp if
+    the launch failed and no machine runs. Raises _MayRun if the launch failed and machines may run.
     """
     record = stored.record
     plan_json = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
@@ -212,7 +216,9 @@ def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) 
 
 
 def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
-    """Read the job's stored request. Raises GiveUp, also if the stored request differs from the submitted request."""
+    """Read the job's request from the bucket. Raises GiveUp, for example if the stored request differs from the
+    submitted request.
+    """
     request_json = launcher.get(record.bucket, files.request_key(record.name)) or b""
     request_address = f"s3://{record.bucket}/{files.request_key(record.name)}"
     if hashlib.sha256(request_json).hexdigest() != record.request:

@@ -1,5 +1,5 @@
-"""Upload a job's code into the bucket. The code is either an archive of a folder, or an archive that is copied within
-S3.
+"""Upload a job's code into the bucket. The code is either an archive of a local folder, or an archive in S3 that is
+copied within S3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 
 
 def check_upload(launcher: Launcher, request: JobRequest) -> None:
-    """Raise GiveUp, or an error of `Launcher`, for code that cannot be uploaded."""
+    """Check that the job's code can be uploaded into the bucket. Raises GiveUp if the code is too large, and errors of
+    `Launcher` if the code or the bucket cannot be used.
+    """
     code_source = source_of(request.code)
     if code_source is not None and (code_bytes := launcher.size(*code_source)) > LIMIT_BYTES:
         raise GiveUp(f"the code {request.code} has {code_bytes / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:g} MB")
@@ -20,7 +22,9 @@ def check_upload(launcher: Launcher, request: JobRequest) -> None:
 
 
 def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> None:
-    """Upload the code and the request. If `packed` is None, the code is an archive in S3."""
+    """Upload the job's code and request into the bucket. If `packed` is None, the code is copied from an archive in
+    S3.
+    """
     code_key = files.code_key(request.name)
     if packed is not None:
         launcher.put(request.bucket, code_key, packed.content)

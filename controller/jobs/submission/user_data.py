@@ -1,4 +1,6 @@
-"""The user data of a job's machines: a script for unmodified machine images, which contains the nodes' program."""
+"""The EC2 user data of a job's machines: a shell script that contains the nodes' program and runs on unmodified machine
+images.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,8 @@ exit
 
 
 def program() -> bytes:
-    """The nodes' program as a zip archive that Python can run. The archive always has the same bytes, and is not
-    compressed, because `_packed_program` compresses it.
+    """The nodes' program as a zip archive that Python can run. Every call of `program` returns an archive with the same
+    bytes. The archive is not compressed, because `_packed_program` compresses the whole archive.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
@@ -83,7 +85,9 @@ def program() -> bytes:
 
 
 def code_only(source: str) -> str:
-    """The source without comments and docstrings. Code keeps its line numbers, so that tracebacks fit the source."""
+    """Remove comments and docstrings from Python source code. The code keeps its line numbers, so that tracebacks match
+    the original source.
+    """
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -102,8 +106,8 @@ def code_only(source: str) -> str:
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """The user-data script, which is smaller than EC2's limit. The script contains no settings of the job, because
-    everybody who may describe instances can read it.
+    """The user-data script of a job's machines, which is smaller than EC2's limit for user data. The script contains no
+    settings of the job, because everybody who may describe instances can read the script.
     """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     shutdown_seconds = int(max_hours * 3600) + 3600
@@ -123,7 +127,9 @@ def _packed_program() -> str:
 
 
 def program_of(text: str) -> tuple[bytes, list[str]] | None:
-    """The program inside a job's user data, and the program's arguments. Returns None for any other user data."""
+    """The program inside a job's user data, and the program's arguments. Returns None if `text` is not the user data of
+    a job.
+    """
     header_match = re.match(rf"#!/bin/bash\n{SCRIPT_MARK}(.*)\n", text)
     if header_match is None:
         return None
