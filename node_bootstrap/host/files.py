@@ -1,5 +1,4 @@
-"""Writes files so that each is complete or absent, even if the writer is killed, and reads files of other users safely.
-"""
+"""Writes files so that each is complete or absent, even if the writer is killed; reads other users' files safely."""
 
 from __future__ import annotations
 
