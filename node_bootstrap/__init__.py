@@ -1,8 +1,9 @@
 """The program of every node: prepares the node, reports its state, and runs its worker and ps-lite processes.
 
-`python -m dyntrain.node_bootstrap run` always carries out the first step that is not done, until the node is retired. A
-finished step is recognised by its result, such as a mounted volume, a written file or installed packages. Each run of
-the program sends the report to the controller and the ready signal to the coordinator once.
+`python -m dyntrain.node_bootstrap run` repeatedly carries out the first step that is not done, until the node is
+retired. A finished step is recognised by its result, such as a mounted volume, a written file or installed packages. In
+each run, the program reports to the controller whether the node is prepared, and sends the ready signal to the
+coordinator. The table lists what happens after a problem on a node.
 
 | problem on a node | what happens |
 | --- | --- |
@@ -14,7 +15,7 @@ the program sends the report to the controller and the ready signal to the coord
 | an unknown client on the channel | refused and logged without secrets; nothing changes |
 | a Spot or rebalance notice | coordinator and controller get the deadline; the worker leaves at the next boundary |
 | the worker crashes | the coordinator decides; without one the node restarts the worker a few times, then gives up |
-| the coordinator is away for long | after `isolation_seconds` the worker is stopped, until the target lists the node |
+| no coordinator for a long time | after `isolation_seconds` the worker is stopped, until the target lists the node |
 | the program is killed | all its child processes end; the next run kills those that are left, and continues |
 | a log grows | its older part is moved to other files, of which three are kept |
 
