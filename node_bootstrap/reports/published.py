@@ -46,8 +46,7 @@ class Published:
         self._read_lock = asyncio.Lock()
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Set the addresses of all nodes in the coordinator's order, which gives each node its own turn for requests.
-        """
+        """Set the addresses of all nodes in the coordinator's order, which gives each node its own turn to read."""
         if self._identity.private_ip in addresses:
             self._nodes_by_coordinator = len(addresses)
             node_index = addresses.index(self._identity.private_ip)
