@@ -162,7 +162,7 @@ async def _always_wanted() -> bool:
 async def _wait_for_departure(supervisor: Supervisor) -> None:
     """Wait until the host is removed from the job and all workers of the host have left.
 
-    On EC2, the controller waits for this departure instead.
+    On EC2, the controller waits until the workers of a node have left.
     """
     supervisors = [supervisor, *supervisor.other_supervisors]
     while not all(
@@ -177,7 +177,7 @@ async def _wait_for_departure(supervisor: Supervisor) -> None:
 async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
     """Wait until no coordinator has been connected for `seconds` seconds.
 
-    A dead launcher is noticed in this way even if standard input is still open.
+    If the launcher dies, standard input may stay open, but the coordinator is no longer connected.
     """
     last_connected_at = now = time.monotonic()
     while now - last_connected_at <= seconds:

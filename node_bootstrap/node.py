@@ -1,6 +1,6 @@
 """Runs the node's program (the bootstrap) in one process per node. SIGTERM and SIGINT stop the program.
 
-Its exit codes tell systemd whether to start the program again.
+The program's exit codes tell systemd whether to start the program again.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def next_attempt(path: Path, now: float) -> int:
 def calling_repeatedly(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
     """Call `beat` at once and then every `pause` seconds while the `with` block runs.
 
-    A blocked event loop stops the calls.
+    While the event loop is blocked, `beat` is not called.
     """
 
     async def keep_beating(beat: Callable[[], None]) -> None:

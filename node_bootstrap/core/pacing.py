@@ -1,4 +1,4 @@
-"""Pauses before retries, and all other intervals of a node's program. Pure."""
+"""Defines the pauses before retries, and all other intervals and time limits of a node's program. Pure."""
 
 from __future__ import annotations
 

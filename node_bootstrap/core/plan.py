@@ -61,7 +61,7 @@ class Step(ABC):
 
     @abstractmethod
     async def carry_out(self) -> None:
-        """Carry out the step. A step may be carried out more than once. Raises NodeError or OSError."""
+        """Carry out the step, even if it was already carried out earlier. Raises NodeError or OSError."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
-"""The log file of child processes, kept below a size limit.
+"""Keeps the log files of child processes below a size limit.
 
 A child process writes to the log file directly and not through the node's program, so no line is delayed or lost while
 that program is busy, stopped or killed. The child process keeps the log file open, so the log file must not be replaced
 while the child runs. When the log is too long, its older part is copied to another file (for `worker.log`, the latest
-copy is `worker.log.1`). Then the kernel removes the copied part from the front of the log. The child may append lines
-during the removal, and no line is lost. The removal uses fallocate(2) with FALLOC_FL_COLLAPSE_RANGE, which exists on
-ext4 and XFS. An interrupted copy is repeated, so some lines may be copied twice, but no line is missing. When a log has
-become shorter, the CloudWatch agent reads the log again from its start. So the agent sends the lines that remain in the
-log (one block and the latest output) twice.
+copy is `worker.log.1`). After the copy, the kernel removes the copied part from the front of the log. A child process
+may append lines during the removal, and no line is lost. The removal uses fallocate(2) with FALLOC_FL_COLLAPSE_RANGE,
+which exists on ext4 and XFS. An interrupted copy is repeated, so some lines may be copied twice, but no line is
+missing. When a log has become shorter, the CloudWatch agent reads the log again from its start, and so sends the
+remaining lines (one block and the latest output) again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 def remove_first_bytes(descriptor: int, count: int) -> bool:
     """Remove the first `count` bytes of the file, atomically for all writers.
 
-    Returns False if the file system or the kernel cannot do so. `count` must be a multiple of the file system's block
-    size and less than the file's size. Raises OSError.
+    Returns False if the file system or the kernel cannot remove the front of a file. `count` must be a multiple of the
+    file system's block size and less than the file's size. Raises OSError.
     """
     if _libc.fallocate(descriptor, COLLAPSE_RANGE, 0, count) == 0:
         return True
@@ -48,7 +48,7 @@ def remove_first_bytes(descriptor: int, count: int) -> bool:
 
 @dataclass(eq=False)
 class ChildLog:
-    """A log file of child processes.
+    """A log file to which child processes write, and whose front may be removed.
 
     A position in the log includes the bytes that were removed from the file's front, so it stays valid after a removal.
     """
@@ -68,9 +68,9 @@ class ChildLog:
     ) -> bool:
         """If the log is longer than `max_bytes`, move all but its last block to another file.
 
-        Returns whether the log was shortened. The other file contains at most the last `2 * max_bytes` bytes of the
-        moved part. If the file system cannot remove the front of a file, lines that are written between the copy and
-        the removal are lost. Raises OSError.
+        Returns whether the log was shortened. The file with the older part contains at most the last `2 * max_bytes`
+        bytes of the moved part. If the file system cannot remove the front of a file, lines that are written between
+        the copy and the removal are lost. Raises OSError.
         """
         if not self.path.exists():
             return False

@@ -17,7 +17,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int,
     nodes that share a volume cannot mix their content. An existing file with the temporary file's name is removed
     first, since it may be a pipe, and opening a pipe would block.
 
-    `owner` contains the user id and the group id that the file gets; the value -1 changes nothing. Raises OSError.
+    `owner` contains the user id and the group id that the file gets, where -1 leaves an id unchanged. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary_path = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")

@@ -2,8 +2,8 @@
 
 Three mechanisms make sure that no child process remains. A child is killed with its whole process group. The kernel
 kills a child when the node's program dies (`exec_child`). Each child has a mark in its environment, which its own
-children inherit. By this mark, a process that has left the child's process group is found. Such a process is killed
-when the child is stopped or when the node's program starts again.
+children inherit. By its mark, a process that has left the child's process group is found and killed, when the child is
+stopped or when the node's program starts again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Program:
 
 @dataclass(eq=False)
 class Child:
-    """A started child process."""
+    """A child process that was started by `Children`, with its mark and its log."""
 
     name: str
     mark: str  # value of MARK_VARIABLE in the environment of the child and of all that it starts
@@ -76,7 +76,7 @@ class Child:
         return "" if self.log is None else self.log.text_since(self.log_start, lines, limit)
 
     def send_signal(self, signum: signal.Signals) -> None:
-        """Send a signal to the child's process group, unless the child has ended, since its id may be reused."""
+        """Send a signal to the child's process group, unless the child has ended (then its id may be reused)."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
@@ -153,11 +153,11 @@ class Children:
     ) -> tuple[int | None, Child]:
         """Run a child to its end.
 
-        Returns the child's exit code (None if the child was killed after `limit_seconds`) and the `Child`. When this
-        returns or raises, no process that the child started is left. Raises the same errors as `start`.
+        Returns the child's exit code (None if the child was killed after `limit_seconds`) and the `Child`. When `run`
+        returns or raises an error, no process that the child started is left. Raises the same errors as `start`.
 
-        With `exclusive`, the caller must start no other child process meanwhile. With `exclusive`, the attribute
-        `still_running` of the child lists the commands that the child left running, including daemons.
+        With `exclusive`, the caller must start no other child process while this child runs. With `exclusive`, the
+        attribute `still_running` of the child lists the commands that the child left running, including daemons.
         """
         earlier_pids = set(adopted_pids()) if exclusive else set[int]()
         child = await self.start(name, program)
@@ -235,7 +235,7 @@ async def kill_scope(scope: str) -> int:
 async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
     """Kill all processes for whose mark `matches` returns True. Returns the number of killed processes.
 
-    This is repeated until no such process is left (at most KILL_SECONDS), since a process may fork meanwhile.
+    The killing is repeated until no process matches (for at most KILL_SECONDS), since a process may fork meanwhile.
     """
     killed_pids: set[int] = set()
     deadline = time.monotonic() + KILL_SECONDS
@@ -254,8 +254,9 @@ async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
 async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
     """Return the commands of the processes that a child has left running.
 
-    These processes are in the child's process group, have the child's mark, or were adopted by the reaper (the parent
-    of this process). Adopted processes in `earlier_pids`, and processes that end within LINGER_SECONDS, are ignored.
+    A process belongs to the child if it is in the child's process group, has the child's mark, or was adopted by the
+    reaper (the parent of this process). Adopted processes in `earlier_pids`, and processes that end within
+    LINGER_SECONDS, are ignored.
     """
     deadline = time.monotonic() + LINGER_SECONDS
     while True:

@@ -26,7 +26,7 @@ def hosts_with(existing: str, private_ip: str) -> list[str]:
 def valid_addresses(lines: Iterable[str]) -> list[str]:
     """Return the lines that are IP addresses, without duplicates.
 
-    Other lines are dropped, since shells read the files to which the addresses are written.
+    Lines that are no IP addresses are dropped, since shells read the files to which the addresses are written.
     """
     hosts: list[str] = []
     for line in lines:

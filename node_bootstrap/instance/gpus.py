@@ -32,9 +32,10 @@ def _count_directories_if_any(parent: Path) -> int | None:
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """Count the GPUs of the host. The driver makes a directory for each GPU in `directory`; `command` runs nvidia-smi.
+    """Count the GPUs of the host.
 
-    If nvidia-smi fails or hangs, a warning is logged, and the result is 0. Takes at most NVIDIA_SMI_SECONDS.
+    The driver makes a directory for each GPU in `directory`, and `command` runs nvidia-smi. If nvidia-smi fails or
+    hangs, a warning is logged, and the result is 0. Takes at most NVIDIA_SMI_SECONDS.
     """
     if (gpu_count := _count_directories_if_any(directory)) is not None:
         return gpu_count

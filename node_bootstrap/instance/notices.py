@@ -63,7 +63,10 @@ class NoticeWatch:
         self.notices: dict[str, Notice] = {}
 
     async def run(self) -> None:
-        """Poll the metadata service every `Timing.notice_poll_seconds` until cancelled. Failures are only logged."""
+        """Poll the metadata service every `Timing.notice_poll_seconds` until cancelled.
+
+        A failed request is logged, and the polling continues.
+        """
         while True:
             for path in (SPOT_PATH, REBALANCE_PATH, LIFECYCLE_PATH):
                 try:

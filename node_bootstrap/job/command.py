@@ -50,7 +50,7 @@ def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 class Account:
-    """The account of the user that runs the job's command; `user` is None for the current user."""
+    """The account of the user that runs the job's command, where the user None is the current user."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
@@ -159,7 +159,7 @@ class Command:
 
 
 def python_of(path: str) -> str:
-    """Return the path of the first `python3` in the folders of `path`, else of this program's Python."""
+    """Return the first `python3` in the search path `path`, or this program's Python if there is none."""
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(folder, "python3"), os.X_OK):
             return os.path.join(folder, "python3")

@@ -40,9 +40,9 @@ class Metadata:
             raise MetadataMissing(f"{path}: {error}") from error
 
     def wait_for(self, path: str, seconds: float) -> str:
-        """Return the value at `meta-data/<path>` once there is one.
+        """Wait until the value at `meta-data/<path>` exists, and return the value.
 
-        Raises MetadataMissing if there is none after `seconds` seconds.
+        Raises MetadataMissing if the value does not exist after `seconds` seconds.
         """
         deadline = time.monotonic() + seconds
         failure = "the value does not exist"

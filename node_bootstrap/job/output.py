@@ -27,8 +27,8 @@ LAST_SECONDS = 20.0
 class Output:
     """Receives the command's output; several threads may call the methods.
 
-    The function `connect` makes the client of CloudWatch Logs. The file contains all lines, and the error if CloudWatch
-    refuses lines.
+    The function `connect` makes the client of CloudWatch Logs. The file contains all lines of the output, and also the
+    error if CloudWatch refuses lines.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:

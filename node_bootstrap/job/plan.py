@@ -77,7 +77,7 @@ def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> E
 
 
 def exit_of_interrupted_rank(rank: int, now: float) -> Exit:
-    """Return the exit of a rank whose Spot instance EC2 takes back."""
+    """Return an `Exit` for a rank whose Spot instance EC2 takes back."""
     return Exit(INTERRUPTED, rank, None, f"EC2 takes back the Spot instance of rank {rank}", now)
 
 
@@ -89,7 +89,7 @@ def exit_of_lost_rank(
     uptime: float,
     now: float,
 ) -> Exit | None:
-    """Return the exit of another rank that fell silent or never showed a sign of life, else None.
+    """Return an `Exit` for another rank that fell silent or never showed a sign of life, or None if no rank did.
 
     `last_seen` contains the time of each rank's last sign of life, by S3's clock. `uptime` is the time in seconds since
     this node's start.

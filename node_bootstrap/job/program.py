@@ -79,7 +79,7 @@ class Node:
     def finish(self, own_exit: Exit) -> None:
         """Save the artifacts and the output in S3, and write there how the rank ended.
 
-        An error in one of these tasks does not prevent the other tasks.
+        If one task of `finish` fails, the other tasks are still carried out.
         """
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank

@@ -100,7 +100,7 @@ async def report_user_data(
     """Report the state of the user data script, before the node's program runs; returns the exit code.
 
     The exit code is 0 if the event bus accepted the report, and 75 if no report was accepted within `seconds`. The exit
-    code is 78 if a wrong configuration of the instance hides which cluster the node belongs to.
+    code is 78 if the instance is configured wrongly, so that its cluster cannot be determined.
     """
     timing = Timing()
     try:

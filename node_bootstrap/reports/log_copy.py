@@ -7,9 +7,9 @@ write files that the job's user may not write.
 
 The program's arguments are SOURCE START TARGET MOST. The file SOURCE is copied from byte START to the file TARGET. When
 TARGET has more than MOST bytes, it is copied to TARGET.1 and truncated. TARGET is never replaced, so `tail -f` can
-follow it without interruption. If SOURCE has become shorter, the module `child_log` has removed the front of SOURCE.
-Then SOURCE is read from its start, so some lines are copied twice. Lines are lost only if SOURCE grows, between two
-checks, by as many bytes as were removed (20 MB in half a second).
+follow it without interruption. If SOURCE has become shorter, the module `child_log` has removed the front of SOURCE. A
+SOURCE that has become shorter is read from its start again, so some lines are copied twice. Lines are lost only if
+SOURCE grows, between two checks, by as many bytes as were removed (20 MB in half a second).
 """
 
 from __future__ import annotations

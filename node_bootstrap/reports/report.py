@@ -65,8 +65,8 @@ class Reporter:
 
     The controller recognises a repeated report by the time in its field `at`. Only a report with the outcome "prepared"
     can be acknowledged, by the coordinator's message that the controller's target lists the node. When the target no
-    longer lists the node, the report is repeated again. Reports with other outcomes than "prepared" are repeated until
-    the node's program ends.
+    longer lists the node, the report "prepared" is repeated again. Reports with other outcomes than "prepared" are
+    repeated until the node's program ends.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:

@@ -62,7 +62,10 @@ class LogShipping:
         self._job.put_nowait(job)
 
     async def run(self) -> None:
-        """Configure the CloudWatch agent for each new job, until cancelled. If this fails, a warning is logged."""
+        """Configure the CloudWatch agent for each new job, until cancelled.
+
+        If the agent cannot be configured, a warning is logged.
+        """
         last_error = ""
         while True:
             try:

@@ -53,8 +53,8 @@ def profile_text(values: Mapping[str, str]) -> str:
 def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
     """Return the lines of the shell profile that only users who log in need.
 
-    The lines set the variables with the number of hosts and with the path of the socket for launches. The lines also
-    add the folder of `python` and `dyntrain` to PATH.
+    The lines of the profile set the variables with the number of hosts and with the path of the socket for launches.
+    The lines of the profile also add the folder of `python` and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
     count_line = (

@@ -127,7 +127,8 @@ class Preparation:
     async def wait_until_repaired(self, failed: PrepareResult) -> PrepareResult | None:
         """Wait until a person marks the failed node as prepared, or changes the script.
 
-        Returns None if the script was changed. If the shared volume cannot be read, the check is repeated later.
+        Returns None if the script was changed. If the shared volume cannot be read, reading the volume is tried again
+        later.
         """
         while True:
             with contextlib.suppress(OSError):
@@ -142,7 +143,7 @@ class Preparation:
     async def current_digest(self) -> str | None:
         """Return the SHA-256 of the prepare-data script, or None if the script does not exist or cannot be read.
 
-        It does not matter whether the configuration allows a script with this SHA-256.
+        The SHA-256 is returned even if the configuration forbids to run a script with this SHA-256.
         """
         if self.config.prepare_script is None:
             return None
@@ -155,7 +156,7 @@ class Preparation:
     ) -> PrepareResult | None:
         """Return the result of the preparation if a valid marker exists, else None.
 
-        If a person made an empty marker, the marker's content is written. Raises OSError.
+        If a person made a valid empty marker, it is replaced by a marker with content. Raises OSError.
         """
         if marker_state is MarkerState.BY_HAND:
             await asyncio.to_thread(write_marker, self.marker_path, self.make_marker(script_sha256, by_hand=True))
@@ -218,7 +219,7 @@ class Preparation:
 
 
 def script_command(script: str) -> list[str]:
-    """Return the command that runs a script: this process's Python runs `.py` files, and other files run themselves."""
+    """Return the command that runs a script: a `.py` file is run by this process's Python, any other file directly."""
     return [sys.executable, script] if Path(script).suffix == ".py" else [script]
 
 
@@ -229,7 +230,7 @@ def marker_path(mount: str, private_ip: str) -> Path:
 def read_marker(path: Path) -> MarkerFile | None:
     """Return the marker file, or None if there is no such file.
 
-    If `path` is a link, a pipe or a socket, the text is empty.
+    If `path` is a link, a pipe or a socket, the returned text is empty.
     """
     try:
         content, modified_at = read_with_modification_time(path, MARKER_BYTES, follow=False)

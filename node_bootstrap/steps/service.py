@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 class ReportPreparation(NodeStep):
     """Step that reports to the controller whether the node is prepared.
 
-    After a failure, the step reports again once a person has marked the node as prepared.
+    If prepare-data has failed, the step reports again once a person has marked the node as prepared.
     """
 
     step_name = "report"
@@ -86,7 +86,7 @@ class SuperviseJob(NodeStep):
     def _report_script_changes(self) -> None:
         """On a base node, report changes of the prepare-data script to the controller, from now on.
 
-        Only base nodes report changes, since base nodes remain after a failure of the script.
+        Only base nodes report changes of the script, since only base nodes remain after the script has failed.
         """
         configured_node, services = self.run.configured_node, self.run.services
         script = configured_node.config.prepare_script

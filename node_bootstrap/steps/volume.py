@@ -1,7 +1,8 @@
 """Step that provides the shared volume: an existing folder, or an EFS file system that the step mounts with TLS.
 
-The step adds an entry to fstab, and systemd mounts the file system. So the TLS tunnel of amazon-efs-utils still runs
-when the node's program has ended. The next boot of the host also mounts the file system.
+The step adds an entry to fstab, and systemd mounts the file system. Since systemd mounts the file system, the TLS
+tunnel of amazon-efs-utils still runs when the node's program has ended. Because of the entry in fstab, the next boot of
+the host also mounts the file system.
 https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
 """
 

@@ -10,7 +10,7 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 
 
 class BaseDuties:
-    """Carries out the duties of a base node, which last until the node's program ends.
+    """Carries out the duties of a base node, until the node's program ends.
 
     `wait_until_due` returns once the node is a base node: at once, or after the instance has got the tag of base nodes.
     With `all_serve`, this node keeps ps-lite processes even if it is not a base node. `coordinator` is None if this

@@ -41,7 +41,8 @@ class GroupProcess:
 def free_port(host: str, tries: int = 50) -> int:
     """Return a free port on `host`. Raises OSError if none of `tries` ports is free.
 
-    If another program takes the port before the scheduler does, the group fails, and the next group uses another port.
+    If another program takes the port before the ps-lite scheduler does, the group fails, and the next group uses
+    another port.
     """
     for _ in range(tries):
         port = random.SystemRandom().choice(PORTS)
@@ -132,7 +133,7 @@ class PsGroup:
     async def start(self, order: StartGroup) -> None:
         """Assign the roles of a group to idle processes (blanks). A repeated or outdated order changes nothing.
 
-        If no idle process is ready, an idle process that is still starting gets the role, and reads it after its start.
+        If no idle process is ready, an idle process that is still starting gets the role.
         """
         if order.generation <= self._last_stopped_generation or order.generation in self._processes_by_generation:
             log.info(
@@ -205,7 +206,7 @@ class PsGroup:
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
     def _usable_blanks(self) -> list[GroupProcess]:
-        """Return the idle processes (blanks) of the current fork server; those of an earlier fork server are dying."""
+        """Return the idle processes (blanks) of the current fork server; processes of an earlier one are ending."""
         return [process for process in self._idle_blanks if self._server and process.server is self._server[0]]
 
     async def _fork_blank(self) -> GroupProcess:

@@ -1,7 +1,8 @@
 """Stops the worker of a node that has had no coordinator for too long, until the controller wants the node again.
 
-After that time, all other workers train without this worker, so this worker's state is useless. The controller may also
-have released the instance. `core.isolation` decides when to stop, and `Isolation` carries out the decision.
+By the time the worker is stopped, all other workers train without this worker, so its state is useless. The controller
+may also have released the instance by then, so the node must ask the controller. `core.isolation` decides when to stop,
+and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Isolation:
     stopped. `is_wanted` asks the controller whether the node may continue, or raises ServiceUnavailable.
 
     `stop` returns False if the node had already given up a failed worker. The controller knows when a node has given up
-    its worker, and would answer that such a node may not continue. But the next coordinator may restart a worker that
-    was given up, so in this case the node does not ask the controller.
+    its worker, and would answer that such a node may not continue. The next coordinator may restart a worker that was
+    given up, so the node does not ask the controller after `stop` has returned False.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class Isolation:
         self._changed = asyncio.Event()
 
     async def on_welcome(self, job: str) -> None:
-        """Note that a coordinator is connected, and start the worker of its job, unless `run` has stopped it."""
+        """Note that a coordinator is connected.
+
+        Start the worker of the coordinator's job, unless `run` has stopped the worker.
+        """
         self._job = job
         if self._state.worker_stopped:
             self._state = IsolationState(worker_stopped=True)

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 def working_directory_of(directory: str, mount: str) -> str:
     """Return the working directory of a job launched in `directory`.
 
-    Outside of the shared volume, `mount` is used instead.
+    If `directory` is not on the shared volume, the job's working directory is `mount`.
     """
     path = Path(os.path.normpath(directory))
     return str(path) if path.is_absolute() and path.is_relative_to(mount) else mount
@@ -71,9 +71,9 @@ class LaunchDesk:
             answer_future.set_result(answer)
 
     def on_disconnect(self) -> None:
-        """Refuse all waiting requests, since the connection is lost.
+        """Refuse all waiting launch requests, since the connection to the coordinator is lost.
 
-        A user may repeat a refused request, since the coordinator starts only one job for both.
+        A user may repeat a refused request, since the coordinator starts only one job for repeated requests.
         """
         for request_id in list(self._waiting):
             self.on_answer(LaunchAnswer(request=request_id, job="", refused=NO_COORDINATOR, passing=True))

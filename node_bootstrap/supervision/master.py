@@ -1,8 +1,8 @@
 """Keeps the coordinator running on the base node that the controller's target nominates, until the job is over.
 
-A base node checks whether it is nominated only while the node is not connected to a coordinator. A nomination does not
-stop an earlier coordinator on another node. The new coordinator claims the job on the shared volume. A coordinator ends
-itself when another coordinator has claimed the job later (`dyntrain.training.coordinator.terms`).
+A base node that is connected to a coordinator does not check whether it is nominated. A nomination does not stop an
+earlier coordinator on another node. The new coordinator claims the job on the shared volume. A coordinator ends itself
+when another coordinator has claimed the job later (`dyntrain.training.coordinator.terms`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class CoordinatorKeeper:
     async def run(self) -> None:
         """Run the coordinator, with growing pauses after crashes.
 
-        When the coordinator has ended with exit code 0, set `finished` and return, unless `restart_after_job`.
+        When the coordinator has ended with exit code 0, set `finished` and return, unless `restart_after_job` is True.
         """
         crash_count = 0
         while self._leads or not self._retired:
@@ -162,7 +162,8 @@ class CoordinatorKeeper:
         """Return the number of the term for which this node is nominated, or None.
 
         While a coordinator is connected, always None is returned. If the controller's target cannot be read, the last
-        known term is returned. This is safe, since claims on the shared volume prevent that two coordinators run a job.
+        known term is returned. Returning the last known term is safe, since claims on the shared volume prevent two
+        coordinators from running the same job.
         """
         if self._connected():
             return None

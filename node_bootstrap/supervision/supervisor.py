@@ -66,7 +66,7 @@ class SupervisedNode:
 
 
 class JobLogs(Protocol):
-    """Log files or log streams of which there is one for each job."""
+    """Log files or log streams, each of which contains the logs of one job."""
 
     def follow(self, job: str) -> None:
         """Write the logs of `job` from now on; called for each connection to a coordinator."""
@@ -167,7 +167,7 @@ class Supervisor:
         await self._isolation.on_welcome(welcome.job)
 
     def on_notice(self, notice: Notice) -> None:
-        """Report to coordinator and controller that EC2 will take the instance away.
+        """Report to coordinator and controller that EC2 may take the instance away.
 
         A rebalance recommendation that the configuration ignores is not reported, since its report would replace other
         reports.
@@ -221,7 +221,7 @@ class Supervisor:
     async def _wait_for_next_launch(self, reason: str) -> None:
         """Stop the worker and close the connection to the coordinator, since the job is over.
 
-        The next launch comes from a later coordinator.
+        The node receives the next launch from a later coordinator.
         """
         log.info("waiting for the next launch", extra={"reason": reason})
         await self.worker.finish(self._node.timing.finish_seconds)
@@ -232,7 +232,7 @@ class Supervisor:
         self._channel.end_connection()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
-        """Write the files that list the cluster's nodes. A failure is logged and not raised."""
+        """Write the files that list the cluster's nodes. An OSError is logged and not raised."""
         try:
             self._on_addresses(addresses)
         except OSError as error:
@@ -263,7 +263,10 @@ class Supervisor:
     # ---- the end
 
     async def _retire_after_coordinator(self, base: BaseDuties) -> None:
-        """Request the node's retirement when this node's coordinator ends, since its order to retire may be lost."""
+        """Request the node's retirement when the coordinator on this node ends.
+
+        The coordinator's own order to retire may be lost.
+        """
         if base.coordinator is not None:
             await base.coordinator.finished.wait()
             self._request_retirement("the coordinator finished")
@@ -273,7 +276,7 @@ class Supervisor:
         self._retired.set()
 
     async def end(self) -> None:
-        """Stop the worker and close its supervisor's connection to the coordinator, within a limited time."""
+        """Stop the worker and close this supervisor's connection to the coordinator, within a limited time."""
         await self._end_worker()
         self._channel.leave()
 

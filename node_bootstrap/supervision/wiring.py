@@ -48,7 +48,7 @@ def worker_program(program: Program, control_file: Path) -> Program:
     """Return the training program with the environment of a worker, which finds its job through `control_file`.
 
     All workers hash strings with the same seed, since a training script may depend on the order of a `set`. If the
-    program's environment already sets PYTHONHASHSEED, the seed is not overwritten.
+    program's environment already sets PYTHONHASHSEED, the value is not overwritten.
     """
     hash_seed = program.environment.get("PYTHONHASHSEED", "0")
     return program.with_environment(

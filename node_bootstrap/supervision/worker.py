@@ -195,7 +195,7 @@ class Worker:
                 await self._child.stop(grace)
 
     async def run(self) -> None:
-        """Watch the worker process and act when it ends, until cancelled."""
+        """Watch the worker process until cancelled: report its end, and after a crash restart the worker or give up."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.spares.run())
