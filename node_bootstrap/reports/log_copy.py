@@ -2,8 +2,8 @@
 
 The program imports only the standard library. The log is copied by a separate program because the target is on the
 shared volume, which may not answer for minutes. No other process waits for the copying program. The copying program
-runs as the job's user, who owns the target's folder. So a symbolic link in the target's folder cannot make the program
-write files that the job's user may not write.
+runs as the job's user, who owns the target's folder. A symbolic link in the target's folder therefore cannot make the
+program write files that the job's user may not write.
 
 The program's arguments are SOURCE START TARGET MOST. The file SOURCE is copied from byte START to the file TARGET. When
 TARGET has more than MOST bytes, it is copied to TARGET.1 and truncated. TARGET is never replaced, so `tail -f` can

@@ -25,7 +25,10 @@ GOLDEN_RATIO = 0.618034
 
 
 class Published:
-    """Reads a cluster's parameters `coordinator`, `token` and `target`. All methods may raise ServiceUnavailable."""
+    """Reads a cluster's parameters `coordinator`, `token` and `target`.
+
+    Each method that reads may raise ServiceUnavailable.
+    """
 
     def __init__(self, parameters: Parameters, identity: Identity, timing: Timing) -> None:
         self._parameters, self._identity, self._timing = parameters, identity, timing

@@ -48,8 +48,8 @@ def report_that_counts(earlier: NodeReport | None, new: NodeReport) -> NodeRepor
 
     A report with the outcome "interrupted" is not replaced by a report with another outcome. Of two reports with the
     outcome "interrupted", the report with the earlier deadline is sent. AWS sets no deadline for a rebalance
-    recommendation. So the report of any other notice replaces the report of a recommendation, even if the notice's
-    deadline is later.
+    recommendation. Therefore the report of an interruption notice replaces the report of a rebalance recommendation,
+    even if the notice's deadline is later.
     """
     if earlier is None or earlier.outcome != "interrupted":
         return new

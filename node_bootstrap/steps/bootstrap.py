@@ -155,8 +155,8 @@ class Bootstrap:
 async def call_with_retries(step: Callable[[], Awaitable[Result]], timing: Timing) -> Result:
     """Call `step` until it does not raise RetryLater, at most `Timing.setup_tries` times.
 
-    If the last call fails too, the error of the last call is raised. MetadataUnavailable is raised at once, since the
-    metadata client has already retried.
+    If the last call also raises RetryLater, the error is passed on to the caller. MetadataUnavailable is raised at
+    once, since the metadata client has already retried.
     """
     for failures in range(timing.setup_tries - 1):
         try:

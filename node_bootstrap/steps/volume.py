@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def fstab_with(existing: str, volume: str, mount: str) -> str:
     """Return `existing`, the text of fstab, with exactly one entry for `mount`.
 
-    All lines for other mount points are kept.
+    Lines for other mount points are not changed.
     """
     fstab_entry = f"{volume}:/ {mount} efs {MOUNT_OPTIONS} 0 0"
     lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]

@@ -98,8 +98,8 @@ class ControlChannel:
     async def run(self, receiver: Receiver) -> None:
         """Connect to the coordinator, and reconnect whenever the connection ends, until cancelled or `leave` is called.
 
-        A new coordinator publishes another address and token. So a node that cannot reach the coordinator, or that the
-        coordinator refuses, reads the published address and token again.
+        A new coordinator publishes another address and token. A node that cannot reach the coordinator, or that the
+        coordinator refuses, therefore reads the published address and token again.
         """
         failures = refusals = 0
         access: Access | None = None

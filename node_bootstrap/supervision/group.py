@@ -206,7 +206,7 @@ class PsGroup:
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
     def _usable_blanks(self) -> list[GroupProcess]:
-        """Return the idle processes (blanks) of the current fork server; processes of an earlier one are ending."""
+        """Return the idle processes (blanks) of the current fork server. Blanks of an earlier fork server are dying."""
         return [process for process in self._idle_blanks if self._server and process.server is self._server[0]]
 
     async def _fork_blank(self) -> GroupProcess:

@@ -1,8 +1,8 @@
 """Stops the worker of a node that has had no coordinator for too long, until the controller wants the node again.
 
-By the time the worker is stopped, all other workers train without this worker, so its state is useless. The controller
-may also have released the instance by then, so the node must ask the controller. `core.isolation` decides when to stop,
-and `Isolation` carries out the decision.
+By the time the worker is stopped, all other workers train without this worker, so its state is useless. Until the
+worker is stopped, the controller may have released the instance, so the node asks the controller before it continues.
+`core.isolation` decides when to stop, and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
