@@ -1,7 +1,7 @@
 """Command line of the node's program. The command `run` is the service that systemd starts on each node.
 
-The user data script calls the commands `signal-ready` and `tell`. People call the commands `plan` and `mark-prepared`.
-`dyntrain launch` starts the command `launched` on each host.
+The user data script calls the commands `signal-ready` and `tell`. Users call the commands `plan` and `mark-prepared` by
+hand. `dyntrain launch` starts the command `launched` on each host.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run_node_and_exit(
     layout: Layout, timing: Timing, user: str | None, beat: Callable[[], None] | None, volume: Path | None
 ) -> int:
-    """Run the node, then end the process with `os._exit`: a return would wait for AWS calls that hang in threads."""
+    """Run the node, then exit with `os._exit`, since a normal exit would wait for AWS calls that hang in threads."""
     import asyncio  # imported here, so that the parent process stays small
 
     with one_sentence(code=CONFIGURATION):
@@ -177,9 +177,9 @@ def mark_as_prepared(layout: Layout, volume: Path | None) -> int:
 
 
 def interactive_dependencies(layout: Layout, volume: Path | None = None) -> Dependencies:
-    """Make the dependencies of a command that a person runs: with only two tries of each request.
+    """Make the dependencies of a command for whose answer a person waits, so each request is tried only twice.
 
-    A line on stderr names the queried service.
+    The URL of the instance metadata service that will be queried is printed to stderr.
     """
     from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
     from dyntrain.node_bootstrap.steps.run import Dependencies
@@ -192,7 +192,7 @@ def interactive_dependencies(layout: Layout, volume: Path | None = None) -> Depe
 
 
 def signal_ready(url: str, seconds: float) -> int:
-    """Signal CloudFormation that this master is ready; returns the exit code."""
+    """Signal CloudFormation that this host, the cluster's master, has the shared volume; returns the exit code."""
     import asyncio
     import logging
 

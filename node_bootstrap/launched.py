@@ -1,13 +1,12 @@
-"""Runs a node of a job that a person launched with `dyntrain launch`: the same supervisor as on EC2, without AWS.
+"""Runs a node of a job that was launched with `dyntrain launch`: the supervisor is the same as on EC2, without AWS.
 
-    python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
+`dyntrain launch` starts `python -m dyntrain.node_bootstrap launched` on this host, or on other hosts through ssh. The
+launcher is in the package `training`, which need not import `node_bootstrap`, since the launcher starts this command by
+its name. On a host, only the wheel of dyntrain must be installed.
 
-The launcher starts this command by name, so the package `training`, which contains the launcher, need not import
-`node_bootstrap`. A host needs only the wheel of dyntrain.
-
-The launcher writes one line (`NodeSpec`) to standard input, which stays open. When standard input is closed, the node
-ends. If this process dies, the reaper, which is its parent process, kills the child processes that remain
-(`dyntrain.training.host.reaper`).
+The launcher writes one line, a `NodeSpec`, to the standard input of this process, and keeps this input open. When the
+standard input is closed, the node shuts down. If this process dies, the reaper, which is its parent process, kills the
+child processes that remain (`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class NoController:
-    """Takes the place of the controller on a node without one: all reports of the node's state are dropped."""
+    """Stands in for the controller on a node without a controller: all reports of the node's state are dropped."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         pass
@@ -61,9 +60,10 @@ class NoController:
 
 
 async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
-    """Run the node; returns the exit code. On return all processes of the node have ended.
+    """Run the node that `spec` describes; returns the exit code. On return all processes of the node have ended.
 
-    The code is RETIRED if the job no longer needs this host, TRY_AGAIN if no coordinator was connected for too long.
+    The exit code is RETIRED if the job no longer needs this host, and TRY_AGAIN if no coordinator was connected for too
+    long.
     """
     job_timeouts = Clocks(spec.liveness_seconds, spec.progress_seconds)
     children = Children(str(folder), 1)
@@ -97,7 +97,7 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
 def build_supervisor(
     spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
 ) -> Supervisor:
-    """Build the supervisor of the host's first worker; it runs the supervisors of the host's other workers too.
+    """Build the supervisor of the host's first worker, which also runs the supervisors of the host's other workers.
 
     All processes of the node write to this process's output, which the launcher's terminal shows.
     """
@@ -155,12 +155,15 @@ async def _access_of(spec: NodeSpec) -> Access | None:
 
 
 async def _always_wanted() -> bool:
-    """Return True: the coordinator, which the launcher runs, ends each node that it no longer wants."""
+    """Return True, since the coordinator of a launched job itself shuts down each node that it no longer needs."""
     return True
 
 
 async def _wait_for_departure(supervisor: Supervisor) -> None:
-    """Wait until the host is removed from the job and its workers have left (on EC2, the controller waits for this)."""
+    """Wait until the host is removed from the job and all workers of the host have left.
+
+    On EC2, the controller waits until the workers of a node have left.
+    """
     supervisors = [supervisor, *supervisor.other_supervisors]
     while not all(
         supervisor_of_slot.unlisted.is_set() and supervisor_of_slot.worker.exited_cleanly.is_set()
@@ -172,7 +175,10 @@ async def _wait_for_departure(supervisor: Supervisor) -> None:
 
 
 async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
-    """Wait until no coordinator has been connected for `seconds`: a dead launcher may leave standard input open."""
+    """Wait until no coordinator has been connected for `seconds` seconds.
+
+    If the launcher dies, standard input may stay open, but the coordinator is no longer connected.
+    """
     last_connected_at = now = time.monotonic()
     while now - last_connected_at <= seconds:
         await asyncio.sleep(CONNECTION_CHECK_SECONDS)
@@ -201,7 +207,10 @@ async def _run_node_of_stdin(folder: Path) -> int:
 
 
 def run(folder: Path) -> int:
-    """Run the node; returns the exit code. The private `folder` for control files is removed on return."""
+    """Run the node that standard input describes; returns the exit code.
+
+    The private `folder` for control files is removed on return.
+    """
     log_lines_to_stderr()
     try:
         return asyncio.run(_run_node_of_stdin(folder))

@@ -1,4 +1,7 @@
-"""Runs the node's program (the bootstrap): one process per node, which signals stop, with exit codes for systemd."""
+"""Runs the node's program (the bootstrap) in one process per node. SIGTERM and SIGINT stop the program.
+
+The program's exit codes tell systemd whether to start the program again.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ log = logging.getLogger(__name__)
 async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None = None) -> int:
     """Run the node's program; returns its exit code.
 
-    The code is RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (systemd starts the program again), FAULT, or
+    The exit code is RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (systemd starts the program again), FAULT, or
     128 + the number of the signal that stopped the program. On return all processes of the node have ended. `beat` is
-    called repeatedly while the event loop runs.
+    called repeatedly while the event loop runs, which proves that the program does not hang.
     """
     log_context: dict[str, Any] = {}
     received_signals: list[int] = []
@@ -81,9 +84,9 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
 
 
 async def print_plan(dependencies: Dependencies) -> int:
-    """Print which steps of the node are done and which are left, without carrying out any.
+    """Print which steps of the node are done and which are left, without changing anything on the host.
 
-    Returns an exit code, with the same meaning as in `run_node`.
+    Returns the exit code: 0, or after an error CONFIGURATION or TRY_AGAIN, which mean the same as in `run_node`.
     """
     children = Children(str(dependencies.layout.state_folder), 0)
     bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
@@ -105,9 +108,9 @@ async def print_plan(dependencies: Dependencies) -> int:
 
 
 async def mark_prepared(dependencies: Dependencies) -> int:
-    """Mark this node as prepared by a person: the node's program, which may be running, then skips prepare-data.
+    """Mark this node as prepared by a person, so that the node's program, which may be running, skips prepare-data.
 
-    Returns an exit code, with the same meaning as in `run_node`.
+    Returns the exit code: 0, or after an error CONFIGURATION or TRY_AGAIN, which mean the same as in `run_node`.
     """
     bootstrap_run = Run(dependencies, 0, Children(str(dependencies.layout.state_folder), 0), {})
     try:
@@ -139,10 +142,11 @@ async def mark_prepared(dependencies: Dependencies) -> int:
 
 
 def attempt_after(recorded_attempt: str | None, now: float) -> int:
-    """Return the number of the run after the recorded run.
+    """Return the number of the next run of the node's program, after the run whose number was recorded.
 
-    If the record is no number, the new number is the time in seconds, which is higher than all earlier numbers. The
-    controller ignores reports of a run with a lower number than it has already seen.
+    If `recorded_attempt` is no number, the new number is the time in seconds, which is higher than all earlier numbers.
+    The numbers must grow, since the controller ignores reports of a run with a lower number than the highest that it
+    has seen.
     """
     if recorded_attempt is None:
         return 1
@@ -163,7 +167,10 @@ def next_attempt(path: Path, now: float) -> int:
 
 @contextmanager
 def calling_repeatedly(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
-    """Call `beat` at once and then every `pause` seconds while the block runs and the event loop is not blocked."""
+    """Call `beat` at once and then every `pause` seconds while the `with` block runs.
+
+    While the event loop is blocked, `beat` is not called.
+    """
 
     async def keep_beating(beat: Callable[[], None]) -> None:
         while True:
@@ -180,7 +187,10 @@ def calling_repeatedly(beat: Callable[[], None] | None, pause: float) -> Iterato
 
 @contextmanager
 def single_instance_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` until the process ends. Raises AlreadyRunning if another process holds the lock."""
+    """Hold a lock on the file `path` while the `with` block runs, so that no second process runs this node's program.
+
+    Raises AlreadyRunning if another process holds the lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock_file:
         try:
@@ -194,7 +204,7 @@ def single_instance_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def stopping_on_signals(task: asyncio.Task[None], received_signals: list[int]) -> Iterator[None]:
-    """Cancel `task` on SIGTERM and SIGINT, and append each signal to `received_signals`."""
+    """Cancel `task` on the first SIGTERM or SIGINT, and append each received signal to `received_signals`."""
     event_loop = asyncio.get_running_loop()
 
     def cancel_task(signum: signal.Signals) -> None:

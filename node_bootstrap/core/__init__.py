@@ -1,1 +1,1 @@
-"""Decisions of a node, as pure functions: which steps are left, whether a marker counts, when to retry."""
+"""Decisions of a node, as pure functions: which steps are left, whether a success marker is valid, when to retry."""

@@ -28,7 +28,7 @@ class IsolationState:
 def next_isolation_action(
     now: float, state: IsolationState, isolation_seconds: float, query_backoff: Backoff
 ) -> tuple[IsolationAction, float]:
-    """Return the next action, and for WAIT the time at which the wait ends (infinity: never)."""
+    """Return the next action and a time: for WAIT, when the wait ends (infinity: never), otherwise `now`."""
     if state.worker_stopped:
         due_at = (
             now if state.queried_at is None else state.queried_at + query_backoff.delay(max(0, state.query_count - 1))

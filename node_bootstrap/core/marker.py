@@ -1,11 +1,11 @@
 """Judges the success marker of prepare-data, the file `prepare_data_success_<private-ip>` on the shared volume. Pure.
 
-Later instances may reuse an address, so the file name proves nothing. The file's content names the instance that wrote
-the marker.
+A later instance may get the same private IP address, so the file name does not prove which instance was prepared. The
+content of the marker file names the instance that wrote the marker.
 
-A person can make an empty marker with `touch`. An empty marker names no instance, so it counts only if it is newer than
-this instance's launch: an older marker may be meant for an earlier instance with the same address. The node writes the
-missing content into an empty marker that counts.
+To mark a node as prepared, a person can make an empty marker file with `touch`. An empty marker names no instance, so
+it is valid only if it is newer than this instance's launch. An older empty marker may be meant for an earlier instance
+with the same address. The node replaces a valid empty marker by a marker file with content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Marker(BaseModel):
 
 @dataclass(frozen=True)
 class MarkerFile:
-    """The file at the marker's path."""
+    """The file that was found at the marker's path; it may be no valid marker."""
 
     text: str  # content of the file
     modified_at: float | None  # None for a link, a pipe or a socket, which do not count as a marker

@@ -1,4 +1,4 @@
-"""Pauses before retries, and all other intervals of a node's program. Pure."""
+"""Defines the pauses before retries, and all other intervals and time limits of a node's program. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ REQUESTS_PER_SECOND = 8.0
 
 
 def request_period(nodes: int, longest: float | None = None) -> float:
-    """Return the seconds, at most `longest`, in which each of `nodes` may send one request to Parameter Store."""
+    """Return the seconds, at most `longest`, in which each of `nodes` nodes may send one request to Parameter Store."""
     period_seconds = nodes / REQUESTS_PER_SECOND
     return period_seconds if longest is None else min(period_seconds, longest)
 
 
 def seconds_until_turn(now: float, period: float, share: float) -> float:
-    """Return the seconds until a node's next turn to send a request, at the fraction `share` of each period."""
+    """Return the seconds from `now` until a node's next request, due at the fraction `share` of each period."""
     return (share * period - now) % period if period > 0 else 0.0
 
 

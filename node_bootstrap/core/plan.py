@@ -1,9 +1,8 @@
-"""The steps that prepare and run a node, and the plan, which lists the steps that are left. Pure.
+"""Defines the steps that prepare and run a node, and the plan: the list of the steps that are left. Pure.
 
-Each step leaves a result that can be checked: on the host, on the shared volume, or in the memory of the node's program
-(until a reboot). A step with a result is not repeated, so after an interruption the next run of the program continues
-where the interrupted run stopped.
-`python -m dyntrain.node_bootstrap plan` prints the plan.
+Each step leaves a result that can be checked: on the host, on the shared volume, or (until the program ends) in the
+memory of the node's program. A step whose result exists is not repeated, so after an interruption the next run of the
+program continues where the interrupted run stopped. `python -m dyntrain.node_bootstrap plan` prints the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class StepCondition:
-    """Status of a step, found by `Step.check`."""
+    """Status of a step, as `Step.check` found it, and why the step is not done yet."""
 
     status: Status
     reason: str = ""  # why the step is not done yet
@@ -40,7 +39,10 @@ def pending(reason: str) -> StepCondition:
 
 
 class Step(ABC):
-    """A step of the bootstrap: it can be checked and carried out. Each run of the bootstrap makes new step objects."""
+    """A step of the bootstrap, with a method that checks whether the step is done and a method that carries it out.
+
+    Each run of the bootstrap makes new step objects.
+    """
 
     step_name: ClassVar[str]
     needed_steps: ClassVar[tuple[type[Step], ...]] = ()  # steps that must be done before this one can be checked
@@ -52,23 +54,26 @@ class Step(ABC):
 
     @abstractmethod
     async def check(self) -> StepCondition:
-        """Check whether the step is done, without changing anything. Raises no error for a missing result."""
+        """Check whether the step is done, without changing anything.
+
+        If the step's result is missing, `check` returns a condition that says so, and raises no error.
+        """
 
     @abstractmethod
     async def carry_out(self) -> None:
-        """Carry out the step, also if it was carried out before. Raises NodeError or OSError."""
+        """Carry out the step, even if it was already carried out earlier. Raises NodeError or OSError."""
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step that is left to do."""
+    """A step that is left to do, and why it is not done yet."""
 
     step: Step
     reason: str  # why the step is not done yet
 
 
 def can_be_checked(step: Step, conditions: Mapping[Step, StepCondition]) -> bool:
-    """Whether all steps that `step` needs are done, according to `conditions`, which contains the earlier steps."""
+    """Whether all steps that `step` needs are done. `conditions` contains the conditions of the steps before `step`."""
     done_types = {
         type(earlier_step) for earlier_step, condition in conditions.items() if condition.status is Status.DONE
     }
@@ -78,7 +83,8 @@ def can_be_checked(step: Step, conditions: Mapping[Step, StepCondition]) -> bool
 def plan(conditions: Mapping[Step, StepCondition]) -> tuple[PlannedStep, ...]:
     """Return the steps that are left, in the order of `conditions`.
 
-    If a step has failed, the plan lists no step with `skipped_after_failure`: such a node must not train.
+    If a step has failed, the plan omits steps with `skipped_after_failure`, since a node with a failed step must not
+    train.
     """
     has_failed_step = any(condition.status is Status.FAILED for condition in conditions.values())
     return tuple(
@@ -89,6 +95,6 @@ def plan(conditions: Mapping[Step, StepCondition]) -> tuple[PlannedStep, ...]:
 
 
 def finished_steps(steps: Iterable[Step], planned: Sequence[PlannedStep]) -> tuple[Step, ...]:
-    """Return the steps that are not in the plan."""
+    """Return those of `steps` that are not in the plan `planned`."""
     remaining_steps = {planned_step.step for planned_step in planned}
     return tuple(step for step in steps if step not in remaining_steps)

@@ -33,10 +33,10 @@ class RestartDecision:
 def decide_after_crash(
     now: float, crashed_at: float, cools_until: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing
 ) -> RestartDecision:
-    """Decide whether a node waits after its worker crashed, restarts the worker or gives up.
+    """After a crash of the worker, decide whether the node waits, restarts the worker or gives up.
 
-    `own_restarts`: times at which the node restarted the worker without an order. The coordinator gives no order before
-    `cools_until`.
+    `own_restarts` contains the times at which the node restarted the worker without an order of the coordinator. Before
+    the time `cools_until`, the coordinator sends no order to restart the worker.
     """
     if connected:
         due_at = max(crashed_at, cools_until) + timing.restart_order_seconds

@@ -11,7 +11,7 @@ from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 
 @dataclass(frozen=True)
 class Account:
-    """A user of the host."""
+    """A user account of the host's operating system."""
 
     name: str
     uid: int
@@ -19,7 +19,7 @@ class Account:
 
 
 def look_up_account(name: str) -> Account:
-    """Look up a user of this host.
+    """Return the ids of the user with the name `name` and of the user's group.
 
     Raises InvalidConfiguration if the user does not exist, or if this process may not run programs as the user.
     """

@@ -1,12 +1,13 @@
-"""The log file of child processes, kept below a size limit.
+"""Keeps the log files of child processes below a size limit.
 
-A child process writes to the log file directly and not through the bootstrap, so no line is delayed or lost while the
-bootstrap is busy, stopped or killed. So the log file must not be replaced while a child process runs. The older part of
-the log is copied to another file (`worker.log.1` is the latest copy). Then the kernel removes the copied part from the
-front of the log while the child appends lines, so no line is lost (fallocate(2) with FALLOC_FL_COLLAPSE_RANGE, on ext4
-and XFS). An interrupted copy is repeated: some lines may then exist twice, but no line is missing. The CloudWatch agent
-reads a log that has become shorter from its start, so the remaining lines (one block and the latest output) are sent
-again.
+A child process writes to the log file directly and not through the node's program, so no line is delayed or lost while
+that program is busy, stopped or killed. The child process keeps the log file open, so the log file must not be replaced
+while the child runs. When the log is too long, its older part is copied to another file (for `worker.log`, the latest
+copy is `worker.log.1`). After the copy, the kernel removes the copied part from the front of the log. A child process
+may append lines during the removal, and no line is lost. The removal uses fallocate(2) with FALLOC_FL_COLLAPSE_RANGE,
+which exists on ext4 and XFS. An interrupted copy is repeated, so some lines may be copied twice, but no line is
+missing. When a log has become shorter, the CloudWatch agent reads the log again from its start, and so sends the
+remaining lines (one block and the latest output) again.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def remove_first_bytes(descriptor: int, count: int) -> bool:
-    """Remove the first `count` bytes of the file, atomically for all writers; returns False if the system cannot.
+    """Remove the first `count` bytes of the file, atomically for all writers.
 
-    `count` must be a multiple of the file system's block size and less than the file's size. Raises OSError.
+    Returns False if the file system or the kernel cannot remove the front of a file. `count` must be a multiple of the
+    file system's block size and less than the file's size. Raises OSError.
     """
     if _libc.fallocate(descriptor, COLLAPSE_RANGE, 0, count) == 0:
         return True
@@ -46,16 +48,16 @@ def remove_first_bytes(descriptor: int, count: int) -> bool:
 
 @dataclass(eq=False)
 class ChildLog:
-    """A log file of child processes.
+    """A log file to which child processes write, and whose front may be removed.
 
-    A position in the log counts the removed bytes too, so it stays valid when the front of the file is removed.
+    A position in the log includes the bytes that were removed from the file's front, so it stays valid after a removal.
     """
 
     path: Path
     removed_bytes: int = 0  # bytes that this run of the node's program removed from the front of the file
 
     def text_since(self, position: int, lines: int = 20, limit: int = 1500) -> str:
-        """Return the last lines written after `position`: at most `lines` lines and `limit` characters."""
+        """Return the log's last lines after the position `position`: at most `lines` lines and `limit` characters."""
         return last_lines_of(self.path, max(0, position - self.removed_bytes), lines, limit)
 
     def trim(
@@ -64,10 +66,11 @@ class ChildLog:
         older_files: int = OLDER_FILES,
         remove_front: Callable[[int, int], bool] = remove_first_bytes,
     ) -> bool:
-        """If the log is longer than `max_bytes`, move all but its last block to another file; returns whether it was.
+        """If the log is longer than `max_bytes`, move all but its last block to another file.
 
-        Of the moved part, at most the last `2 * max_bytes` bytes are kept. If the file system cannot remove the front
-        of a file, lines that are written between the copy and the removal are lost. Raises OSError.
+        Returns whether the log was shortened. The file with the older part contains at most the last `2 * max_bytes`
+        bytes of the moved part. If the file system cannot remove the front of a file, lines that are written between
+        the copy and the removal are lost. Raises OSError.
         """
         if not self.path.exists():
             return False
@@ -94,7 +97,10 @@ class ChildLog:
 
 
 def _copy(source: FileIO, target: BinaryIO, start: int, end: int | None) -> int:
-    """Copy the bytes from `start` to `end` (None: the end of the file) and flush; returns the position after it."""
+    """Copy the bytes of `source` from `start` to `end` (None: to the end of the file) to `target`, and flush `target`.
+
+    Returns the position after the last copied byte.
+    """
     position = source.seek(start)
     while chunk := source.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - position)):
         target.write(chunk)

@@ -1,9 +1,9 @@
-"""Errors of a node's program, grouped by what the caller does about them.
+"""Errors of a node's program, grouped by how the caller reacts to them.
 
     NodeError
     |-- RetryLater        the caller retries after a pause, a limited number of times
     |-- GiveUp            wrong configuration: retrying cannot help, a person must act
-    `-- Interrupted       the node received a stop signal: nothing has failed
+    `-- Interrupted       the node received a stop signal: nothing has failed.
 
 Each error message names the failure and what to do about it, and contains no secret.
 """
@@ -30,7 +30,7 @@ class GiveUp(NodeError):
 
 
 class Interrupted(NodeError):
-    """An operation was ended because the node received a stop signal."""
+    """An operation was stopped because the node received a stop signal."""
 
 
 class MetadataUnavailable(RetryLater):
@@ -58,4 +58,4 @@ class InvalidConfiguration(GiveUp):
 
 
 class AlreadyRunning(RetryLater):
-    """Another process of the same node's program is still running."""
+    """Another process already runs this node's program."""

@@ -1,4 +1,4 @@
-"""Writes files so that each is complete or absent, even when the writing process is killed, and reads files safely."""
+"""Writes files so that each is complete or absent, even if the writer is killed; reads other users' files safely."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int,
     """Replace a file so that readers see either the old or the new content. On return the new content is on disk.
 
     The content is first written to a temporary file. The temporary file's name contains host and process id, so two
-    nodes that share a volume cannot mix their content. An existing file of that name is removed, since opening a pipe
-    would block.
+    nodes that share a volume cannot mix their content. An existing file with the temporary file's name is removed
+    first, since it may be a pipe, and opening a pipe would block.
 
-    `owner`: ids of user and group; -1 leaves an id unchanged. Raises OSError.
+    `owner` contains the user id and the group id that the file gets, where -1 leaves an id unchanged. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary_path = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
@@ -40,14 +40,14 @@ def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int,
 def read_regular(path: Path, limit: int, *, follow: bool) -> bytes:
     """Read at most `limit` bytes of a file on the shared volume, which any user may have made.
 
-    Raises OSError, also if the file is no regular file: reading a pipe would block forever. `follow`: whether the file
-    may be a symbolic link.
+    Raises OSError, also if the file is not a regular file, since reading a pipe could block forever. `follow` is True
+    if the file may be a symbolic link.
     """
     return read_with_modification_time(path, limit, follow=follow)[0]
 
 
 def read_with_modification_time(path: Path, limit: int, *, follow: bool) -> tuple[bytes, float]:
-    """Read a file as `read_regular` does; also returns the time of the file's last modification."""
+    """Return the content of a file, read as by `read_regular`, and the time of the file's last modification."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with os.fdopen(descriptor, "rb") as file:
         file_status = os.fstat(descriptor)
@@ -57,7 +57,7 @@ def read_with_modification_time(path: Path, limit: int, *, follow: bool) -> tupl
 
 
 def last_lines_of(path: Path, start_byte: int = 0, lines: int = 20, limit: int = 1500) -> str:
-    """Return the last lines of a file, after its byte `start_byte`: at most `lines` lines and `limit` characters."""
+    """Return the last lines of a file after byte `start_byte`: at most `lines` lines and `limit` characters."""
     try:
         with path.open("rb") as file:
             size_bytes = file.seek(0, os.SEEK_END)

@@ -28,7 +28,8 @@ class Layout:
     def ssh_config(self) -> Path:
         """Configuration file that `ssh` reads on both machine images of the CloudFormation template.
 
-        Not tested, but documented: https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
+        That `ssh` reads this file was not tested, but is documented:
+        https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
         """
         return self.root / "etc/ssh/ssh_config.d/60-dyntrain.conf"
 

@@ -1,4 +1,7 @@
-"""Logging as JSON lines, to a file of bounded size and to stderr (the journal), with cluster, instance and attempt."""
+"""Logs JSON lines to a file of bounded size and to stderr, which systemd's journal records.
+
+Each line contains the cluster, the instance and the attempt once they are known.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class JsonLines(logging.Formatter):
-    """Formats log records as JSON lines. `context` contains the fields of all lines; more may be added later."""
+    """Formats log records as JSON lines.
+
+    `context` contains the fields that every line gets; the caller may add fields later.
+    """
 
     def __init__(self, context: dict[str, Any]) -> None:
         super().__init__()
@@ -43,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formats log records for people: the message, followed by the record's fields in brackets."""
+    """Formats log records as readable text: the message, followed by the record's fields in brackets."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -71,7 +77,7 @@ def log_lines_to_stderr() -> None:
 
 @contextmanager
 def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
-    """Log to the file `path` and to stderr while the block runs. Raises OSError if the file cannot be opened."""
+    """Log to the file `path` and to stderr while the `with` block runs. Raises OSError if the file cannot be opened."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
         RotatingFileHandler(path, maxBytes=MAX_LOG_FILE_BYTES, backupCount=3, encoding="utf-8"),

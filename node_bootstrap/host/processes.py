@@ -1,8 +1,9 @@
 """Child processes of the node's program: each leads a process group, and is killed when the program dies.
 
-Three mechanisms end child processes. A child is killed with its whole process group. The kernel kills a child when the
-node's program dies (`exec_child`). Each child has a mark in its environment, which its own children inherit. By the
-mark, a process that has left the group is found and killed when the child is stopped or when the program starts again.
+Three mechanisms make sure that no child process remains. A child is killed with its whole process group. The kernel
+kills a child when the node's program dies (`exec_child`). Each child has a mark in its environment, which its own
+children inherit. By its mark, a process that has left the child's process group is found and killed, when the child is
+stopped or when the node's program starts again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Program:
-    """The command of a child process, and how to run it.
+    """The command of a child process, with its environment, log file, working directory and user.
 
     If `command` or `cwd` cannot be used, the child logs why and exits with code 126 or 127.
     """
@@ -53,7 +54,7 @@ class Program:
 
 @dataclass(eq=False)
 class Child:
-    """A started child process."""
+    """A child process that was started by `Children`, with its mark and its log."""
 
     name: str
     mark: str  # value of MARK_VARIABLE in the environment of the child and of all that it starts
@@ -75,7 +76,7 @@ class Child:
         return "" if self.log is None else self.log.text_since(self.log_start, lines, limit)
 
     def send_signal(self, signum: signal.Signals) -> None:
-        """Send a signal to the child's process group, unless the child has ended (its id may be reused)."""
+        """Send a signal to the child's process group, unless the child has ended (then its id may be reused)."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
@@ -83,7 +84,7 @@ class Child:
     async def stop(self, grace: float = 0.0) -> None:
         """Send SIGTERM, wait up to `grace` seconds, then kill the child and all processes that it started.
 
-        If `grace` is 0, the child is killed at once. Returns within grace + 2 * KILL_SECONDS.
+        If `grace` is 0, the child is killed at once. Returns within `grace` + 2 * KILL_SECONDS seconds.
         """
         if grace > 0:
             self.send_signal(signal.SIGTERM)
@@ -113,7 +114,7 @@ class Children:
     _is_stopping: bool = False
 
     async def start(self, name: str, program: Program, nice: int = 0) -> Child:
-        """Start a child process. Raises OSError, or Interrupted if the node is stopping."""
+        """Start a child process, with the niceness `nice`. Raises OSError, or Interrupted if the node is stopping."""
         if self._is_stopping:
             raise Interrupted(f"the process {name} is not started, since the node is stopping")
         self._start_count += 1
@@ -150,12 +151,13 @@ class Children:
     async def run(
         self, name: str, program: Program, limit_seconds: float, *, exclusive: bool = False
     ) -> tuple[int | None, Child]:
-        """Run a child to its end; returns its exit code, or None if it was killed after `limit_seconds`.
+        """Run a child to its end.
 
-        When this returns or raises, no process that the child started is left. Raises the errors of `start`.
+        Returns the child's exit code (None if the child was killed after `limit_seconds`) and the `Child`. When `run`
+        returns or raises an error, no process that the child started is left. Raises the same errors as `start`.
 
-        `exclusive`: the caller starts no other child process meanwhile. Then daemons are found too, and the child's
-        `still_running` lists the commands that the child left running.
+        With `exclusive`, the caller must start no other child process while this child runs. With `exclusive`, the
+        attribute `still_running` of the child lists the commands that the child left running, including daemons.
         """
         earlier_pids = set(adopted_pids()) if exclusive else set[int]()
         child = await self.start(name, program)
@@ -179,7 +181,7 @@ class Children:
         return child_log, child_log.removed_bytes + (path.stat().st_size if path.exists() else 0)
 
     async def keep_logs_short(self, pause: float) -> None:
-        """Move the older part of long log files to other files, every `pause` seconds, until cancelled."""
+        """Every `pause` seconds, move the older part of each overlong log file to another file, until cancelled."""
         last_error = ""
         while True:
             for child_log in list(self._logs.values()):
@@ -200,29 +202,41 @@ class Children:
     async def stop_all(self, grace: float) -> None:
         """Stop all processes that any run of the node's program started; no new processes can be started afterwards.
 
-        Takes at most grace + 3 * KILL_SECONDS.
+        Takes at most `grace` + 3 * KILL_SECONDS seconds.
         """
         self._is_stopping = True
         await asyncio.gather(*(child.stop(grace) for child in self._running_children))
         await kill_scope(self.scope)
 
     async def kill_earlier_runs(self) -> int:
-        """Kill the processes that an earlier run of the node's program left running; returns their number."""
+        """Kill the processes that an earlier run of the node's program left running.
+
+        Returns the number of killed processes.
+        """
         return await kill_scope(self.scope)
 
 
 async def kill_marked(mark: str) -> int:
-    """Kill all processes with this mark, and wait at most KILL_SECONDS for their end; returns their number."""
+    """Kill all processes that have the mark `mark`, and wait at most KILL_SECONDS until they have ended.
+
+    Returns the number of killed processes.
+    """
     return await _kill_where_mark(lambda value: value == mark)
 
 
 async def kill_scope(scope: str) -> int:
-    """Kill all processes that any run of the node's program with this `scope` started; returns their number."""
+    """Kill all processes that any run of the node's program with this `scope` started.
+
+    Returns the number of killed processes.
+    """
     return await _kill_where_mark(lambda value: value.startswith(f"{scope}#"))
 
 
 async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
-    """Kill the processes whose mark matches, repeatedly until none is left, since a process may fork meanwhile."""
+    """Kill all processes for whose mark `matches` returns True. Returns the number of killed processes.
+
+    The killing is repeated until no process matches (for at most KILL_SECONDS), since a process may fork meanwhile.
+    """
     killed_pids: set[int] = set()
     deadline = time.monotonic() + KILL_SECONDS
     while pids := {pid for pid, mark in _marked_processes() if matches(mark)}:
@@ -240,8 +254,9 @@ async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
 async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
     """Return the commands of the processes that a child has left running.
 
-    These processes are in the child's group, have its mark, or were adopted by the reaper (the parent of this process).
-    Adopted processes in `earlier_pids`, and processes that end within LINGER_SECONDS, do not count.
+    A process belongs to the child if it is in the child's process group, has the child's mark, or was adopted by the
+    reaper (the parent of this process). Adopted processes in `earlier_pids`, and processes that end within
+    LINGER_SECONDS, are ignored.
     """
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
@@ -257,7 +272,7 @@ async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> t
 
 
 def adopted_pids() -> list[int]:
-    """Return ids of the processes that the reaper (the parent of this process) adopted after their parent's end."""
+    """Return the ids of the processes that the reaper (this process's parent) adopted after their parent's end."""
     reaper_id = reaper.reaper_pid()
     return (
         sorted(set(descendants(reaper_id)) - set(descendants(os.getpid())) - {os.getpid()})

@@ -1,8 +1,9 @@
 """Notifies systemd's watchdog that the service has started, then regularly that the service still works.
 
-See sd_notify(3): the unit has Type=notify and WatchdogSec. systemd starts the bootstrap's parent process, which sends a
-message each time the bootstrap sends it SIGUSR1. No program of the job can forge these messages: systemd accepts
-them only from the parent process (NotifyAccess=main), and other environments do not contain the socket's name.
+The systemd unit has Type=notify and WatchdogSec (see sd_notify(3)). The process that systemd starts is the parent of
+the node's program. The parent process sends a message to systemd each time it receives SIGUSR1 from the node's program.
+No program of the job can forge a message, since systemd accepts messages only from the parent process
+(NotifyAccess=main). The job's programs also do not find the name of systemd's socket in their environment.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SYSTEMD_MESSAGE = b"READY=1\nWATCHDOG=1"
 def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] | None:
     """Remove the name of systemd's socket from the environment; returns a function that notifies systemd.
 
-    Returns None if the environment does not contain the name.
+    Returns None if the environment does not contain the socket's name.
     """
     socket_name = environment.pop("NOTIFY_SOCKET", "")
     for variable in ("WATCHDOG_USEC", "WATCHDOG_PID"):

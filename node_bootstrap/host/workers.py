@@ -1,6 +1,7 @@
 """Writes the files that list the cluster's nodes: the workers file, and a configuration file of `ssh`.
 
-The workers file, whose path is in `DEEPLEARNING_WORKERS_PATH`, contains one address per line, the master's as the last.
+The path of the workers file is in the environment variable DEEPLEARNING_WORKERS_PATH. The workers file contains one
+address per line; the master's address is the last.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ SSH_CONFIG_HEADER = """\
 
 
 def hosts_with(existing: str, private_ip: str) -> list[str]:
-    """Return the addresses in the text of a workers file, and this host's address, without invalid lines."""
+    """Return the valid addresses in `existing`, the text of a workers file, and this host's address `private_ip`."""
     return valid_addresses([*existing.splitlines(), private_ip])
 
 
 def valid_addresses(lines: Iterable[str]) -> list[str]:
-    """Return the lines that are IP addresses, without duplicates: no other text may get into files that shells read."""
+    """Return the lines that are IP addresses, without duplicates.
+
+    Lines that are no IP addresses are dropped, since shells read the files to which the addresses are written.
+    """
     hosts: list[str] = []
     for line in lines:
         host = line.strip()
@@ -33,21 +37,24 @@ def valid_addresses(lines: Iterable[str]) -> list[str]:
 
 
 def workers_text(hosts: Iterable[str]) -> str:
-    """Return the content of the workers file."""
+    """Return the content of a workers file that lists `hosts`, one per line."""
     return "".join(f"{host}\n" for host in hosts)
 
 
 def ssh_text(hosts: Iterable[str]) -> str:
     """Return the content of ssh's configuration file: one block per host, since ssh limits the length of a line.
 
-    With `ssh -A` a person can log in from node to node with the keys of the same agent.
+    A user who logs in with `ssh -A` can log in from node to node with the keys of the user's own ssh agent.
     """
     ssh_options = "    StrictHostKeyChecking accept-new\n    ForwardAgent yes\n"
     return SSH_CONFIG_HEADER + "".join(f"Host {host}\n{ssh_options}" for host in hosts)
 
 
 def write_workers(layout: Layout, lines: Iterable[str]) -> None:
-    """Write the coordinator's list of node addresses to both files if the list has changed. Raises OSError."""
+    """Write the coordinator's list of node addresses to the workers file and to ssh's configuration file.
+
+    A file whose content would not change is not written. Raises OSError.
+    """
     hosts = valid_addresses(lines)
     for path, content in ((layout.workers_file, workers_text(hosts)), (layout.ssh_config, ssh_text(hosts))):
         if _read_if_exists(path) != content:

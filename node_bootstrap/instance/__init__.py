@@ -1,1 +1,1 @@
-"""Information about the instance: metadata, identity, notices, GPUs."""
+"""Information about the EC2 instance: metadata, identity, interruption notices and GPUs."""

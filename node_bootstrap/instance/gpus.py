@@ -1,9 +1,10 @@
-"""Counts the GPUs of the host, according to its NVIDIA driver; 0 without a driver.
+"""Counts the GPUs that the host's NVIDIA driver lists; without a driver the number is 0.
 
-The driver's kernel module makes a directory for each GPU below /proc/driver/nvidia/gpus. These directories exist only
-once the module is loaded, which may happen after the node's start. If they do not exist, `nvidia-smi -L` loads the
-module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice (part of a
-GPU) does not count: nvidia-smi prints its line indented, and it has no directory.
+The driver's kernel module makes a directory for each GPU below /proc/driver/nvidia/gpus. The directories of the GPUs
+exist only after the kernel module was loaded, which may happen after the node's start. If the directories of the GPUs
+do not exist, `nvidia-smi -L` loads the kernel module and prints a line for each GPU:
+https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice (part of a GPU) is not counted: nvidia-smi indents
+its line, and the driver makes no directory for it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def _count_directories_if_any(parent: Path) -> int | None:
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """Count the GPUs of the host. `directory` is where the driver lists them, and `command` runs nvidia-smi.
+    """Count the GPUs of the host.
 
-    If nvidia-smi fails or hangs, a warning is logged, and the result is 0. Takes at most NVIDIA_SMI_SECONDS.
+    The driver makes a directory for each GPU in `directory`, and `command` runs nvidia-smi. If nvidia-smi fails or
+    hangs, a warning is logged, and the result is 0. Takes at most NVIDIA_SMI_SECONDS.
     """
     if (gpu_count := _count_directories_if_any(directory)) is not None:
         return gpu_count

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a node."""
+    """Identity of a node: its instance, address, region and cluster, and whether it is a base node."""
 
     instance_id: str
     private_ip: str
@@ -44,7 +44,8 @@ class Identity:
     def launched_at(self) -> float | None:
         """Time of the instance's last start, or None if it is unknown.
 
-        Not tested, but documented: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
+        That AWS's signed document contains this time was not tested, but is documented:
+        https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
         """
         try:
             return datetime.fromisoformat(json.loads(self.signed.document)["pendingTime"]).timestamp()  # type: ignore[union-attr]
@@ -55,7 +56,7 @@ class Identity:
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
     """Return the cluster's name from the ownership tag, or else from the only tag with the elastic suffix.
 
-    Raises Unassigned without such a tag, and GiveUp if several tags have the suffix.
+    Raises Unassigned if the instance has neither tag, and GiveUp if several tags have the elastic suffix.
     """
     if owner_cluster := tags.get(OWNER_TAG):
         return owner_cluster
@@ -94,7 +95,10 @@ async def read_tags(metadata: MetadataClient) -> dict[str, str]:
 
 
 async def read_identity(metadata: MetadataClient) -> Identity:
-    """Read the identity. Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
+    """Read the identity of this node from the instance metadata service.
+
+    Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp.
+    """
     instance_id = await metadata.read_required("meta-data/instance-id")
     private_ip = await metadata.read_required("meta-data/local-ipv4")
     region = await metadata.read_required("meta-data/placement/region")
@@ -123,9 +127,9 @@ async def read_signed_document(metadata: MetadataClient) -> SignedDocument | Non
 
 
 async def wait_until_base(metadata: MetadataClient, timing: Timing) -> None:
-    """Wait until the instance has the base tag, which is read every `Timing.notice_poll_seconds`.
+    """Wait until the instance has the tag of base nodes, which is read every `Timing.notice_poll_seconds`.
 
-    If the tag is removed later, the node remains a base node until it retires.
+    If the tag of base nodes is removed later, the node remains a base node until it retires.
     """
     while True:
         try:

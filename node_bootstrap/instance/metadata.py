@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """Response to an HTTP request."""
+    """Status code and body of the response to an HTTP request."""
 
     status: int  # HTTP status code
     body: str
@@ -33,8 +33,8 @@ class HttpAnswer:
 class MetadataClient:
     """Client of the instance metadata service.
 
-    A request is tried `Timing.metadata_tries` times, with growing pauses. If all tries fail, it raises
-    MetadataUnavailable.
+    A request is tried `Timing.metadata_tries` times, with growing pauses. If all tries of a request fail, the client
+    raises MetadataUnavailable.
     """
 
     def __init__(self, url: str, timing: Timing) -> None:
@@ -68,7 +68,10 @@ class MetadataClient:
         )
 
     async def read_required(self, path: str) -> str:
-        """Return the text at `/latest/<path>`. Raises MetadataUnavailable if the path does not exist."""
+        """Return the text at `/latest/<path>` of the metadata service.
+
+        Raises MetadataUnavailable if the path does not exist.
+        """
         text = await self.read(path)
         if text is None:
             raise MetadataUnavailable(f"instance metadata service at {self._url} does not contain {path}")

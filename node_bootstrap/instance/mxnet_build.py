@@ -1,7 +1,7 @@
 """Checks whether the installed build of MXNet can compute on the GPUs.
 
-A build for CPUs would train far too slowly. A build without code for the GPUs' chip can be imported, and fails only at
-the first step of the training.
+A build of MXNet for CPUs does not use the GPUs, so the training would be far too slow. A build of MXNet without code
+for the GPUs' chip can be imported, but fails at the first step of the training.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def check_mxnet_on_gpus(
 ) -> None:
     """Check that MXNet can compute on each GPU.
 
-    Raises InvalidConfiguration if MXNet cannot use a GPU, and ProgramFailed if the check could not run. Takes at most
+    Raises InvalidConfiguration if MXNet cannot use a GPU, and ProgramFailed if a later check may succeed. Takes at most
     IMPORT_SECONDS + NVIDIA_SMI_SECONDS.
     """
     try:
@@ -92,7 +92,7 @@ async def check_mxnet_on_gpus(
 
 
 def no_kernel_message(chips: str, cuda_error: str, installed: Sequence[str]) -> str:
-    """Return the error message that MXNet cannot compute on `chips`. Pure."""
+    """Return the text of the error that the installed build of MXNet cannot compute on the GPUs named `chips`. Pure."""
     mxnet_build = next((mxnet_build for mxnet_build in installed if BUILD_CAPABILITIES.get(mxnet_build)), GPU_BUILD)
     supported_chips = ", ".join(BUILD_CAPABILITIES[mxnet_build])
     if NO_KERNEL_IMAGE_ERROR in cuda_error:

@@ -1,4 +1,4 @@
-"""Watches the instance metadata service for notices that EC2 will take the instance away."""
+"""Watches the instance metadata service for notices that EC2 may take the instance away."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Notice:
 
 
 def parse_notice(path: str, text: str, now: float) -> Notice | None:
-    """Parse the metadata service's text, read at the time `now`, to a notice, or to None for an unknown format.
+    """Parse `text`, read at the time `now` from `path` of the metadata service; returns None if it is no notice.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -48,7 +48,7 @@ def parse_notice(path: str, text: str, now: float) -> Notice | None:
 
 
 def is_new_notice(earlier_notices: dict[str, Notice], path: str, notice: Notice | None) -> bool:
-    """Whether the notice differs from the earlier notice of this path in its kind, or has an earlier deadline."""
+    """Whether `notice` is the first from `path`, has another kind than the previous notice, or an earlier deadline."""
     if notice is None:
         return False
     previous_notice = earlier_notices.get(path)
@@ -63,7 +63,10 @@ class NoticeWatch:
         self.notices: dict[str, Notice] = {}
 
     async def run(self) -> None:
-        """Poll the service every `Timing.notice_poll_seconds` until cancelled, also while the service fails."""
+        """Poll the metadata service every `Timing.notice_poll_seconds` until cancelled.
+
+        A failed request is logged, and the polling continues.
+        """
         while True:
             for path in (SPOT_PATH, REBALANCE_PATH, LIFECYCLE_PATH):
                 try:

@@ -35,7 +35,7 @@ def error_code(error: ClientError) -> str:
 
 
 class Bucket:
-    """Access to the job's objects. Methods raise one of AWS_ERRORS."""
+    """Access to the job's objects in an S3 bucket. If S3 fails, each method raises one of AWS_ERRORS."""
 
     def __init__(self, s3: Any, bucket: str, name: str, run: str) -> None:
         self._s3 = s3
@@ -43,7 +43,7 @@ class Bucket:
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str) -> str | None:
-        """Return an object's text, or None if there is no object."""
+        """Return the text of the object `key`, or None if there is no such object."""
         try:
             return str(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode())
         except ClientError as error:
@@ -62,7 +62,7 @@ class Bucket:
         self._s3.upload_file(str(path), self._bucket, key)
 
     def settle(self, verdict: Exit) -> None:
-        """Write the job's verdict (how the job ended), unless one exists."""
+        """Write the job's verdict (how the job ended), unless a verdict exists already."""
         try:
             key = verdict_key(self._name, self._run)
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=verdict.text().encode(), IfNoneMatch="*")
@@ -75,7 +75,7 @@ class Bucket:
         return None if text is None else exit_of(text)
 
     def codes(self, nodes: int) -> dict[int, int | None]:
-        """Exit codes of the ranks that have ended."""
+        """Return, by rank, the exit codes of the ranks that have ended."""
         codes = {}
         for rank in range(nodes):
             text = self.read(rank_exit_key(self._name, self._run, rank))
@@ -97,7 +97,7 @@ class Bucket:
         return last_seen, ended_ranks
 
     def fetch_artifacts(self, folder: Path) -> int:
-        """Download the artifacts of earlier runs; returns their number."""
+        """Download the artifacts of the job's earlier runs; returns the number of downloaded files."""
         prefix, count = artifacts_prefix(self._name), 0
         for entry in self._objects(prefix):
             name = entry["Key"][len(prefix) :]
@@ -111,9 +111,10 @@ class Bucket:
         return count
 
     def save_artifacts(self, folder: Path) -> int:
-        """Upload new and changed files; returns their number.
+        """Upload the new and changed files of `folder`; returns the number of uploaded files.
 
-        The first error is raised after the other files, a connection error at once.
+        A connection error is raised at once. After any other error, the remaining files are uploaded before the first
+        error is raised.
         """
         count = 0
         first_error: Exception | None = None
@@ -146,6 +147,6 @@ class Bucket:
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:
-    """Return a value that changes when the file changes."""
+    """Return the file's modification time in nanoseconds and its size in bytes, to recognise a changed file."""
     file_status = os.stat(path)
     return file_status.st_mtime_ns, file_status.st_size

@@ -1,4 +1,4 @@
-"""The job's command: its code and packages, and the unprivileged process that runs it."""
+"""Prepares the code and packages of the job's command, and runs the command in an unprivileged process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CommandFailed(Exception):
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack the archive into the folder, and write nothing outside of it. Raises CommandFailed."""
+    """Unpack `archive` into `folder`, and write nothing outside of `folder`. Raises CommandFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive, "r:*") as tar:
@@ -41,7 +41,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
-    """Unpack with the checks of tarfile's filter, which Python 3.9 may lack."""
+    """Unpack an archive after checks like those of tarfile's filter "data", which Python 3.9 may lack."""
     for member in tar.getmembers():
         target_path = (folder / member.name).resolve()
         if not (member.isfile() or member.isdir()) or folder.resolve() not in (target_path, *target_path.parents):
@@ -50,7 +50,7 @@ def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 class Account:
-    """The user that runs the command, or None for the current user."""
+    """The account of the user that runs the job's command, where the user None is the current user."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
@@ -59,7 +59,7 @@ class Account:
         self._ids = None if passwd_entry is None else (passwd_entry.pw_uid, passwd_entry.pw_gid)
 
     def set_owner(self, folder: Path) -> None:
-        """Change the owner of the folder and its content."""
+        """Make this account the owner of the folder and of its content."""
         if self._ids is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, *self._ids, follow_symlinks=False)
@@ -73,7 +73,10 @@ class Account:
 def install(
     python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
 ) -> None:
-    """Install the job's packages, as the command's user. Raises CommandFailed."""
+    """Install the job's Python packages in `environment`, as the user that runs the job's command.
+
+    Raises CommandFailed.
+    """
     venv_argv = [python, "-m", "venv", "--system-site-packages", str(environment)]
     pip_argv = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
     for argv in (venv_argv, pip_argv):
@@ -98,7 +101,7 @@ def install(
 
 
 class Command:
-    """The command's process, which is killed when this program dies. Raises CommandFailed."""
+    """The process of the job's command. The kernel kills the process when this program dies. Raises CommandFailed."""
 
     def __init__(
         self,
@@ -134,11 +137,14 @@ class Command:
         self._reader.start()
 
     def code(self) -> int | None:
-        """Exit code, or None while the command runs."""
+        """Return the command's exit code, or None while the command runs."""
         return self._process.poll()
 
     def end(self, patience: float) -> None:
-        """Send SIGTERM, then SIGKILL after `patience` seconds, to all processes of the command; read its output."""
+        """Send SIGTERM to all processes of the command, and SIGKILL after `patience` seconds.
+
+        After the processes have ended, the command's remaining output is read.
+        """
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGTERM)
         deadline = time.monotonic() + patience
@@ -153,7 +159,7 @@ class Command:
 
 
 def python_of(path: str) -> str:
-    """Return the `python3` that is first in the PATH `path`."""
+    """Return the first `python3` in the search path `path`, or this program's Python if there is none."""
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(folder, "python3"), os.X_OK):
             return os.path.join(folder, "python3")

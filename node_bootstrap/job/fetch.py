@@ -1,7 +1,7 @@
-"""The prepare-data script of a cluster whose code comes from S3: fetches the code.
+"""The prepare-data script of a cluster whose code is in S3: downloads the code to the shared volume.
 
-The first node unpacks the archive on the shared volume, completely or not at all. Then each node runs the script
-prepare-data.py of this code, if it exists.
+The first node unpacks the archive on the shared volume, completely or not at all. When the code is unpacked, each node
+runs the script prepare-data.py of the code, if there is one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Download = Callable[[str, str, str], object]  # bucket, key, path
 
 
 def fetch_code(source: str, volume: Path, download: Download) -> Path:
-    """Download the code and unpack it on the shared volume; returns its folder.
+    """Download the code and unpack it on the shared volume; returns the folder of the code.
 
-    Raises one of `bucket.AWS_ERRORS`, or CommandFailed, also if the volume already contains code from another source.
+    Raises one of `bucket.AWS_ERRORS`, or CommandFailed. CommandFailed is also raised if the volume already contains
+    code from another source.
     """
     from dyntrain.node_bootstrap.job.command import unpack
 

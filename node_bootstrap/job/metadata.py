@@ -1,4 +1,4 @@
-"""Client of the instance metadata service, version 2, using only the standard library."""
+"""Client of the EC2 instance metadata service, version 2, using only the standard library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALL_SECONDS = 5.0
 
 
 class MetadataMissing(Exception):
-    """The metadata service does not answer, or a value is missing."""
+    """The instance metadata service does not answer, or does not contain a value."""
 
 
 class Metadata:
@@ -25,7 +25,7 @@ class Metadata:
         self._token_expires = 0.0
 
     def get(self, path: str) -> str | None:
-        """Return the value at `path`, or None. Raises MetadataMissing."""
+        """Return the value at `meta-data/<path>`, or None if there is no value. Raises MetadataMissing."""
         try:
             if time.monotonic() >= self._token_expires:
                 headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
@@ -40,7 +40,10 @@ class Metadata:
             raise MetadataMissing(f"{path}: {error}") from error
 
     def wait_for(self, path: str, seconds: float) -> str:
-        """Wait for the value at `path`. Raises MetadataMissing after `seconds`."""
+        """Wait until the value at `meta-data/<path>` exists, and return the value.
+
+        Raises MetadataMissing if the value does not exist after `seconds` seconds.
+        """
         deadline = time.monotonic() + seconds
         failure = "the value does not exist"
         while True:

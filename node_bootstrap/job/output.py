@@ -1,4 +1,4 @@
-"""The command's output: in a file and in CloudWatch, with its last lines in memory."""
+"""Writes the command's output to a file and to CloudWatch Logs, and keeps the last lines in memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ LAST_SECONDS = 20.0
 
 
 class Output:
-    """The command's output, thread-safe. `connect` makes the client of CloudWatch Logs.
+    """Receives the command's output; several threads may call the methods.
 
-    If CloudWatch refuses lines, they and the error are in the file.
+    The function `connect` makes the client of CloudWatch Logs. The file contains all lines of the output, and also the
+    error if CloudWatch refuses lines.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -45,7 +46,7 @@ class Output:
         self._shipper.start()
 
     def say(self, text: str) -> None:
-        """Write a line of this program, not of the command that it runs, to the output."""
+        """Write a line of this program itself to the output, marked to differ from the lines of the job's command."""
         self.line(f"dyntrain: {text}".encode())
 
     def line(self, line: bytes) -> None:
@@ -61,12 +62,12 @@ class Output:
             return list(self._last)
 
     def copy(self, source: IO[bytes]) -> None:
-        """Copy all lines of `source` to the output."""
+        """Copy all lines of the stream `source` to the output, until the stream ends."""
         for line in iter(lambda: source.readline(LINE_BYTES), b""):
             self.line(line)
 
     def close(self) -> None:
-        """Send the remaining lines, for at most LAST_SECONDS."""
+        """Send the remaining lines to CloudWatch, for at most LAST_SECONDS."""
         self._over.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()

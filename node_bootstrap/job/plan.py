@@ -1,4 +1,4 @@
-"""Decisions of a node: its command's environment, and how rank and job ended. Pure."""
+"""Decides the environment of a node's command, and how the node's rank and the job ended. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SILENT_SECONDS = 300.0  # a node silent for longer counts as lost
 
 
 class Plan(NamedTuple):
-    """The plan of a job's run."""
+    """The plan of one run of a job, such as its command and its number of nodes."""
 
     name: str  # of the job
     run: str  # id of the run
@@ -35,9 +35,10 @@ def plan_of(text: str) -> Plan:
 def environment(
     plan: Plan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
 ) -> dict[str, str]:
-    """Environment of the job's command.
+    """Return the environment variables of the job's command.
 
-    The job's variables override the machine's, but not PATH (`path`) and those of rank and master.
+    The job's own variables override those of the machine. PATH is set to `path`. The variables that name the job, the
+    rank and the master cannot be overridden.
     """
     return {
         **{variable: inherited[variable] for variable in ("LANG", "LD_LIBRARY_PATH") if variable in inherited},
@@ -67,7 +68,7 @@ def exit_of_command(rank: int, code: int, now: float, log_tail: str) -> Exit:
 
 
 def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
-    """The job's verdict: failure if this rank failed, success if all ranks succeeded, else None."""
+    """Return the job's verdict: failure if this rank failed, success if all ranks succeeded, else None."""
     if own_exit.verdict != SUCCEEDED:
         return own_exit
     if any(codes.get(rank) != 0 for rank in range(nodes)):
@@ -76,7 +77,7 @@ def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> E
 
 
 def exit_of_interrupted_rank(rank: int, now: float) -> Exit:
-    """Exit of a rank whose Spot instance EC2 takes back."""
+    """Return an `Exit` for a rank whose Spot instance EC2 takes back."""
     return Exit(INTERRUPTED, rank, None, f"EC2 takes back the Spot instance of rank {rank}", now)
 
 
@@ -88,9 +89,10 @@ def exit_of_lost_rank(
     uptime: float,
     now: float,
 ) -> Exit | None:
-    """Exit of another rank that fell silent or never showed a sign of life.
+    """Return an `Exit` for another rank that fell silent or never showed a sign of life, or None if no rank did.
 
-    `last_seen`: times of signs of life, by S3's clock. `uptime`: this node's age in seconds.
+    `last_seen` contains the time of each rank's last sign of life, by S3's clock. `uptime` is the time in seconds since
+    this node's start.
     """
     own_last_seen = last_seen.get(rank, 0.0)
     for other_rank in sorted(set(range(nodes)) - ended_ranks - {rank}):

@@ -1,6 +1,6 @@
-"""One node of a job: prepares the code, waits for the master's address, runs the command, and reports how it ended.
+"""One node of a job: prepares the code, waits for the master's address, runs the command, and reports the outcome.
 
-The caller of this program then switches the machine off.
+When this program has ended, its caller shuts the machine down.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ PATIENCE = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes 
 
 
 class Node:
-    """A node of a job. `beat`: seconds between signs of life. `retry`: seconds between tries to save artifacts."""
+    """One machine of a job, which runs the job's command as one rank.
+
+    `beat` is the time in seconds between signs of life. `retry` is the time in seconds between tries to save artifacts.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,10 @@ class Node:
         self._finished = threading.Event()
 
     def run(self, account: Account) -> Exit:
-        """Run the command; returns how it ended. The node sends signs of life until `finish`."""
+        """Prepare and run the job's command; returns how the command ended.
+
+        The node sends signs of life until `finish` has ended.
+        """
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
             search_path = self._make_ready(account)
@@ -71,7 +77,10 @@ class Node:
             return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
-        """Save artifacts and output, and report the exit. Errors stop no other task."""
+        """Save the artifacts and the output in S3, and write there how the rank ended.
+
+        If one task of `finish` fails, the other tasks are still carried out.
+        """
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank
         if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
@@ -93,7 +102,7 @@ class Node:
             self._bucket.settle(verdict)
 
     def _make_ready(self, account: Account) -> str:
-        """Fetch code, artifacts and packages; returns the command's PATH."""
+        """Download the code and the artifacts, and install the packages; returns the PATH for the command."""
         archive = self._folder / "code.tar.gz"
         self._bucket.download(files.code_key(self._plan.name), archive)
         unpack(archive, self._code)
@@ -142,7 +151,7 @@ class Node:
             time.sleep(LOOK_SECONDS)
 
     def _reason_to_end(self) -> Exit | None:
-        """Why the command must end now, or None if it may continue."""
+        """Return an `Exit` with the reason why the command must end now, or None if the command may continue."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
             return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
@@ -164,7 +173,7 @@ class Node:
         return None
 
     def _watch(self) -> None:
-        """Send signs of life and watch for a Spot interruption, also during installations."""
+        """Send signs of life and watch for a Spot interruption, also while packages are installed."""
         verdict_sent = False
         while True:
             if self._is_due("alive", self._beat):

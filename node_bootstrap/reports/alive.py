@@ -1,7 +1,7 @@
-"""Sends signs of life while the user data script or prepare-data runs, and reports each change of prepare-data.
+"""Sends signs of life while the user data script or prepare-data runs, and reports changes of prepare-data.
 
-Without signs of life the controller abandons the launch of an instance. After a change of prepare-data, the controller
-resumes the suspended launches of an Auto Scaling group.
+Without signs of life the controller abandons the launch of an instance. When the prepare-data script has changed, the
+controller resumes an Auto Scaling group's launches if they are suspended.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def put_until_accepted(reports: Reports, report: NodeReport, timing: Timin
 
 @asynccontextmanager
 async def reporting_alive(reports: Reports, report: NodeReport, timing: Timing) -> AsyncIterator[None]:
-    """Send the report every `Timing.sign_of_life_seconds` while the block runs, since an event may be lost."""
+    """Send the report every `Timing.sign_of_life_seconds` while the `with` block runs, since an event may be lost."""
 
     async def send_repeatedly() -> None:
         while True:
@@ -77,7 +77,7 @@ async def report_script_changes(
 ) -> None:
     """Report the digest of the prepare-data script at once and after each change, until cancelled.
 
-    `digest` computes the digest; it may block, and raises OSError while there is no script.
+    The function `digest` computes the script's digest. `digest` may block, and raises OSError while there is no script.
     """
     reported_digest = ""
     while True:
@@ -97,9 +97,10 @@ async def report_user_data(
     reason: str,
     seconds: float,
 ) -> int:
-    """Send a report from the user data script, before the node's program runs; returns the exit code.
+    """Report the state of the user data script, before the node's program runs; returns the exit code.
 
-    The code is 0 for an accepted report, 75 if none was accepted within `seconds`, 78 if no tag names a cluster.
+    The exit code is 0 if the event bus accepted the report, and 75 if no report was accepted within `seconds`. The exit
+    code is 78 if the instance is configured wrongly, so that its cluster cannot be determined.
     """
     timing = Timing()
     try:

@@ -21,10 +21,10 @@ _FORBIDDEN_IN_FSTAB = re.compile(r"[\s\\]")
 
 
 class Parameters(Protocol):
-    """AWS's Parameter Store. The methods block, so they are called in a thread."""
+    """AWS's Parameter Store. The methods of this class block, so the caller runs them in a thread."""
 
     def get(self, *names: str) -> Mapping[str, str]:
-        """Return the decrypted values of the parameters that exist, by name. At most ten names are allowed.
+        """Return the decrypted values of the parameters that exist, by name. At most ten names are allowed in one call.
 
         Raises ServiceUnavailable.
         """
@@ -33,14 +33,17 @@ class Parameters(Protocol):
 
 @dataclass(frozen=True)
 class Access:
-    """What a node needs to connect to the coordinator: its address and certificate, and a token."""
+    """What a node needs to connect to the coordinator: the coordinator's address and certificate, and a token."""
 
     endpoint: CoordinatorEndpoint
     token: SecretStr
 
 
 def parse_node_config(cluster: str, text: str) -> NodeConfig:
-    """Parse a node's configuration. Raises InvalidConfiguration with a message that names each wrong field."""
+    """Parse and check `text`, a node's configuration in JSON.
+
+    Raises InvalidConfiguration with a message that names each wrong field.
+    """
     invalid_parameter = f"invalid parameter {parameter(cluster, 'node')} of cluster {cluster}"
     try:
         config = NodeConfig.model_validate_json(text)
@@ -99,7 +102,10 @@ def _path_with_volume_at(path: str, mount: str, place: Path) -> str:
 
 
 def with_code_fetching_script(config: NodeConfig) -> NodeConfig:
-    """Return the configuration; if the job's code is in S3, with the prepare-data script that fetches the code."""
+    """Return the configuration.
+
+    If the job's code is in S3, the prepare-data script is the program that fetches the code.
+    """
     return config if config.code is None else config.model_copy(update={"prepare_script": fetch.__file__})
 
 
@@ -111,14 +117,15 @@ def working_folder(config: NodeConfig) -> str:
 
 
 def clocks_of(config: NodeConfig) -> Clocks:
-    """Return the configured timeouts. Raises ValueError if they contradict each other."""
+    """Return the timeouts that the configuration sets. Raises ValueError if the timeouts contradict each other."""
     return Clocks(config.liveness_seconds, config.progress_seconds)
 
 
 async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
     """Read the node's configuration from Parameter Store.
 
-    Raises InvalidConfiguration, or ServiceUnavailable, also while the parameter does not exist.
+    Raises InvalidConfiguration if the configuration is wrong. Raises ServiceUnavailable if AWS fails or the parameter
+    does not exist.
     """
     parameter_name = parameter(cluster, "node")
     config_text = (await asyncio.to_thread(parameters.get, parameter_name)).get(parameter_name)
@@ -130,7 +137,7 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
 
 
 def describe_wrong_fields(error: ValidationError) -> str:
-    """Return a text with each wrong field and its error, without the field's value, which may be secret."""
+    """Return a text that names each wrong field and its error, but not the field's value, which may be secret."""
     return "; ".join(
         f"field {'.'.join(str(location_part) for location_part in field_error['loc']) or '(all)'}: {field_error['msg']}"
         for field_error in error.errors(include_input=False, include_url=False)

@@ -1,13 +1,15 @@
-"""Program that copies a growing log file to another file until SIGTERM. It imports only the standard library.
+"""Program that copies a growing log file to another file until it receives SIGTERM.
 
-The copying is a separate program because the target is on the shared volume, which may not answer for minutes. No other
-process waits for this program. It runs as the job's user, who owns the target's folder, so a symbolic link in this
-folder cannot make it write files that the user may not write.
+The program imports only the standard library. The log is copied by a separate program because the target is on the
+shared volume, which may not answer for minutes. No other process waits for the copying program. The copying program
+runs as the job's user, who owns the target's folder. A symbolic link in the target's folder therefore cannot make the
+program write files that the job's user may not write.
 
-Arguments: SOURCE START TARGET MOST. SOURCE is copied from byte START. A TARGET of more than MOST bytes is copied to
-TARGET.1 and truncated, so `tail -f` keeps following TARGET. If SOURCE becomes shorter, `child_log` has removed its
-front, and SOURCE is read from its start, so some lines are copied twice. Lines are lost only if SOURCE grows by as much
-as was removed between two checks (20 MB in half a second).
+The program's arguments are SOURCE START TARGET MOST. The file SOURCE is copied from byte START to the file TARGET. When
+TARGET has more than MOST bytes, it is copied to TARGET.1 and truncated. TARGET is never replaced, so `tail -f` can
+follow it without interruption. If SOURCE has become shorter, the module `child_log` has removed the front of SOURCE. A
+SOURCE that has become shorter is read from its start again, so some lines are copied twice. Lines are lost only if
+SOURCE grows, between two checks, by as many bytes as were removed (20 MB in half a second).
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ CHECKS_AFTER_SIGTERM = 2  # reads after SIGTERM: the worker ends at the same mom
 
 
 def read_chunk(source: Path, position: int) -> tuple[bytes, int]:
-    """Read at most CHUNK_BYTES after `position`; returns the bytes and the position after them. Raises OSError."""
+    """Read at most CHUNK_BYTES of `source` after `position`; returns the bytes and the position after the last byte.
+
+    Raises OSError.
+    """
     with source.open("rb") as file:
         size_bytes = file.seek(0, os.SEEK_END)
         file.seek(position if position <= size_bytes else 0)
@@ -36,7 +41,7 @@ def read_chunk(source: Path, position: int) -> tuple[bytes, int]:
 
 
 def append_chunk(target: Path, chunk: bytes, max_bytes: int) -> None:
-    """Append a chunk to the file `target`. Raises OSError; the file may then contain a part of the chunk."""
+    """Append `chunk` to the file `target`. If OSError is raised, the file may contain a part of `chunk`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("ab") as file:
         if file.tell() > max_bytes:
@@ -46,7 +51,7 @@ def append_chunk(target: Path, chunk: bytes, max_bytes: int) -> None:
 
 
 def copy_until_sigterm(source: Path, position: int, target: Path, max_bytes: int) -> None:
-    """Copy what is appended to `source` to `target`, until SIGTERM."""
+    """Copy the bytes of `source` after `position`, and all bytes appended later, to `target` until SIGTERM."""
     received_signals: list[int] = []
 
     def on_sigterm(number: int, _frame: FrameType | None) -> None:

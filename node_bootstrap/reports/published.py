@@ -1,8 +1,8 @@
 """Reads the parameters that coordinator and controller publish, within the request limit of Parameter Store.
 
-Parameter Store answers 40 requests per second and AWS account. While a cluster has no coordinator, all its nodes query
-Parameter Store. So each node reads all parameters in one request, and the nodes take turns. This limits the rate of
-requests for any number of nodes (`core.pacing`).
+Parameter Store answers at most 40 requests per second for an AWS account. While a cluster has no coordinator, all its
+nodes query Parameter Store repeatedly. To stay below the limit, each node reads all parameters in one request, and the
+nodes take turns. The turns limit the rate of requests for any number of nodes (see `core.pacing`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ GOLDEN_RATIO = 0.618034
 
 
 class Published:
-    """Reads a cluster's parameters `coordinator`, `token` and `target`. All methods may raise ServiceUnavailable."""
+    """Reads a cluster's parameters `coordinator`, `token` and `target`.
+
+    Each method that reads may raise ServiceUnavailable.
+    """
 
     def __init__(self, parameters: Parameters, identity: Identity, timing: Timing) -> None:
         self._parameters, self._identity, self._timing = parameters, identity, timing
@@ -46,7 +49,7 @@ class Published:
         self._read_lock = asyncio.Lock()
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Set the addresses of all nodes, in the coordinator's order, so that no two nodes share a turn to read."""
+        """Set the addresses of all nodes in the coordinator's order, which gives each node its own turn to read."""
         if self._identity.private_ip in addresses:
             self._nodes_by_coordinator = len(addresses)
             node_index = addresses.index(self._identity.private_ip)
@@ -56,7 +59,7 @@ class Published:
             )
 
     async def access(self) -> Access | None:
-        """Return how to connect to the coordinator, or None while its address and token are not published."""
+        """Return the coordinator's address, certificate and token, or None while no coordinator has published them."""
         parameter_texts = await self._read()
         if self._endpoint not in parameter_texts or self._token not in parameter_texts:
             return None
@@ -76,7 +79,8 @@ class Published:
     async def is_wanted(self) -> bool:
         """Whether the controller's target lists this node.
 
-        Also True if the list is too long for the parameter: then the coordinator checks whether to admit the node.
+        If the list of nodes is too long for the parameter, the result is True, and the coordinator checks whether to
+        admit the node.
         """
         target = await self.target()
         return target is not None and (target.members is None or self._identity.instance_id in target.members)
@@ -93,7 +97,10 @@ class Published:
             ) from error
 
     async def _read(self) -> Mapping[str, str]:
-        """Read the parameters at this node's turn, the first time at once. Concurrent calls share one request."""
+        """Read the cluster's parameters when it is this node's turn; the first read does not wait.
+
+        Concurrent calls share one request.
+        """
         answers_before = self._answer_count
         async with self._read_lock:
             turn_period = request_period(

@@ -1,8 +1,9 @@
 """`python -m dyntrain.node_bootstrap signal-ready URL`: signals CloudFormation that the master has the shared volume.
 
-From then on people can log in to the master and copy prepare-data to the volume. The signal completes the wait
-condition of the cluster's stack, whose data name the master's instance and address. Only the instance with the master's
-tag sends the signal. A later master sends the signal again, which a completed wait condition ignores.
+After the signal, users can log in to the master and copy the prepare-data script to the volume. The signal completes
+the wait condition of the cluster's CloudFormation stack. The data of the signal contain the master's instance id and
+address. Only the instance with the master's tag sends the signal. An instance that becomes master later sends the
+signal again, but a completed wait condition ignores further signals.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = RETRY_PAUSE_SECONDS) -> int:
     """Signal CloudFormation that the master has mounted the shared volume; returns the exit code.
 
-    The code is 0 if CloudFormation accepted the signal or this node is not the master, 75 if CloudFormation did not
-    accept the signal within `seconds`, and 78 if CloudFormation refused the signal.
+    The exit code is 0 if CloudFormation accepted the signal, or if this node is not the master. The exit code is 75 if
+    CloudFormation did not accept the signal within `seconds`, and 78 if CloudFormation refused the signal.
     """
     metadata = MetadataClient(metadata_url, Timing())
     try:
@@ -55,7 +56,10 @@ async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float
 
 
 def _send_signal(url: str, instance: str, address: str) -> None:
-    """Send the signal to CloudFormation. Raises ServiceUnavailable, or InvalidConfiguration if retrying cannot help."""
+    """Send CloudFormation the signal that the master is ready.
+
+    Raises ServiceUnavailable, or InvalidConfiguration if retrying cannot help.
+    """
     request_body = json.dumps(
         {"Status": "SUCCESS", "Reason": "the master takes prepare-data", "UniqueId": instance, "Data": address}
     ).encode()

@@ -26,7 +26,7 @@ class Reports(Protocol):
     def put(self, report: NodeReport) -> None:
         """Send the report to the event bus, and wait until the bus (not yet the controller) has accepted the report.
 
-        The method blocks, so it is called in a thread. Raises ServiceUnavailable.
+        The method `put` blocks, so the caller runs it in a thread. Raises ServiceUnavailable.
         """
         ...
 
@@ -35,19 +35,21 @@ class Status(Protocol):
     """Receiver of reports on the node's state: on EC2, the controller."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
-        """Report a new state of the node."""
+        """Report the new state `outcome` of the node, and the reason for the change."""
         ...
 
     def set_listed(self, listed: bool) -> None:
-        """Note whether the controller's target lists the node, as the coordinator has told the node."""
+        """Note whether the controller's target lists the node, according to the coordinator."""
         ...
 
 
 def report_that_counts(earlier: NodeReport | None, new: NodeReport) -> NodeReport:
-    """Return which of two reports counts. After a report "interrupted", reports with other outcomes do not count.
+    """Return which of two reports the node sends.
 
-    Of two reports "interrupted", the report with the earlier deadline counts. But AWS sets no deadline for a rebalance
-    recommendation, so a later notice replaces the report of a recommendation even with a later deadline.
+    A report with the outcome "interrupted" is not replaced by a report with another outcome. Of two reports with the
+    outcome "interrupted", the report with the earlier deadline is sent. AWS sets no deadline for a rebalance
+    recommendation. Therefore the report of an interruption notice replaces the report of a rebalance recommendation,
+    even if the notice's deadline is later.
     """
     if earlier is None or earlier.outcome != "interrupted":
         return new
@@ -59,10 +61,12 @@ def report_that_counts(earlier: NodeReport | None, new: NodeReport) -> NodeRepor
 
 
 class Reporter:
-    """Repeats the latest report unchanged, with growing pauses. The controller knows a repetition by its time `at`.
+    """Sends the latest report repeatedly and unchanged, with growing pauses.
 
-    Only a report "prepared" is acknowledged: by the coordinator's message that the target lists the node. When the
-    target no longer lists the node, the report is repeated. All other reports are repeated until the node ends.
+    The controller recognises a repeated report by the time in its field `at`. Only a report with the outcome "prepared"
+    can be acknowledged, by the coordinator's message that the controller's target lists the node. When the target no
+    longer lists the node, the report "prepared" is repeated again. Reports with other outcomes than "prepared" are
+    repeated until the node's program ends.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:
@@ -82,7 +86,7 @@ class Reporter:
         return self._report
 
     def set(self, report: NodeReport) -> None:
-        """Send `report` from now on, unless the earlier report still counts (`report_that_counts`)."""
+        """Send `report` from now on, unless `report_that_counts` keeps the earlier report."""
         report_to_send = report_that_counts(self._report, report)
         if report_to_send is not self._report:
             self._report, self._repetition = report_to_send, 0
@@ -95,7 +99,7 @@ class Reporter:
             self._changed.set()
 
     async def run(self) -> None:
-        """Send and repeat reports until cancelled."""
+        """Send the latest report, and repeat it with growing pauses, until cancelled."""
         while True:
             self._changed.clear()
             if self._report is None or (self._report.outcome == "prepared" and self._listed):

@@ -1,6 +1,6 @@
-"""Configures the CloudWatch agent to send this node's logs: a log group per cluster, and streams by job and instance.
+"""Configures the CloudWatch agent to send this node's logs to a log group per cluster, in streams per job and instance.
 
-On a host without the agent the logs stay on the host.
+On a host without the CloudWatch agent, the logs stay on the host.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Agent-Configuration-File-Details.html
 """
 
@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 def agent_config(identity: Identity, job: str, layout: Layout, workers: int = 1) -> dict[str, Any]:
-    """Return the agent's configuration: a log stream for each file name; for a pattern, the latest file."""
+    """Return the CloudWatch agent's configuration, with one log stream for each name or name pattern of log files.
+
+    Of the files that match a pattern, the agent sends the latest.
+    """
     log_name_by_stream = {
         "node": layout.node_log.name,
         "worker": "worker.log",
@@ -55,11 +58,14 @@ class LogShipping:
         self.follow(NO_JOB)
 
     def follow(self, job: str) -> None:
-        """Make the agent send the logs to the streams of `job` from now on."""
+        """Make the CloudWatch agent send the logs to the streams of `job` from now on."""
         self._job.put_nowait(job)
 
     async def run(self) -> None:
-        """Configure the CloudWatch agent for each new job, until cancelled. Failures are only logged."""
+        """Configure the CloudWatch agent for each new job, until cancelled.
+
+        If the agent cannot be configured, a warning is logged.
+        """
         last_error = ""
         while True:
             try:
@@ -73,7 +79,10 @@ class LogShipping:
                 last_error = str(error)
 
     async def _configure_agent(self, job: str) -> None:
-        """Configure the agent for `job`, unless it already has this configuration, which it keeps across restarts."""
+        """Configure the CloudWatch agent for `job`, unless the agent already has this configuration.
+
+        The agent keeps its configuration when it is restarted.
+        """
         config_path, agent_program = self._layout.cloudwatch_agent_config, self._layout.cloudwatch_agent
         config_text = json.dumps(agent_config(self._identity, job, self._layout, self._workers), indent=2) + "\n"
         if not agent_program.exists() or (

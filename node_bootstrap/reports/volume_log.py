@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class VolumeLog:
-    """Runs the program that copies the log (`log_copy`), so that a hanging volume delays no other process.
+    """Runs the program `log_copy` as a separate process, so that a volume that does not answer delays no other process.
 
-    `target` returns the path of the copy for a job.
+    The function `target` returns, for the name of a job, the path to which the log is copied.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class VolumeLog:
             self._changed.set()
 
     async def run(self) -> None:
-        """Keep the copying program running until cancelled. Failures are only logged."""
+        """Keep the copying program running until cancelled: if it ends or cannot start, it is started again later."""
         await self._changed.wait()
         failures = 0
         with contextlib.suppress(Interrupted):

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class Bootstrap:
-    """The steps of one run of the node's program, and their execution."""
+    """Carries out the steps of one run of the node's program."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -105,7 +105,10 @@ class Bootstrap:
         return plan(await self._check_steps())
 
     async def _check_steps(self) -> dict[Step, StepCondition]:
-        """Return the condition of each step. Steps that make the host ready are not checked again once all are done."""
+        """Return the condition of each step.
+
+        Once the host is ready, the steps that make the host ready are not checked again.
+        """
         conditions: dict[Step, StepCondition] = {}
         for step in self.steps:
             if step.prepares_host and self._host_is_ready:
@@ -150,9 +153,10 @@ class Bootstrap:
 
 
 async def call_with_retries(step: Callable[[], Awaitable[Result]], timing: Timing) -> Result:
-    """Call `step` until it raises no RetryLater, at most `Timing.setup_tries` times; the last error is raised.
+    """Call `step` until it does not raise RetryLater, at most `Timing.setup_tries` times.
 
-    MetadataUnavailable is raised at once, since the metadata client has already retried.
+    If the last call also raises RetryLater, the error is passed on to the caller. MetadataUnavailable is raised at
+    once, since the metadata client has already retried.
     """
     for failures in range(timing.setup_tries - 1):
         try:

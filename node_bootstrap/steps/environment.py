@@ -1,4 +1,4 @@
-"""The environment variables of scripts and training commands, and the files that set them in people's shells."""
+"""The environment variables of scripts and training commands, and the files that set them in users' shells."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ def documented_variables(identity: Identity, config: NodeConfig, workers: Path, 
 
 
 def profile_text(values: Mapping[str, str]) -> str:
-    """Return lines that set the variables in any POSIX shell, with quoted values."""
+    """Return the text of a shell profile that exports the variables, with values quoted for any POSIX shell."""
     return "".join(f"export {variable}={shlex.quote(value)}\n" for variable, value in sorted(values.items()))
 
 
 def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
-    """Return further lines of the profile, for the shells of people who log in.
+    """Return the lines of the shell profile that only users who log in need.
 
-    These lines set the number of hosts and the socket for launches, and add `python` and `dyntrain` to PATH.
+    The lines of the profile set the variables with the number of hosts and with the path of the socket for launches.
+    The lines of the profile also add the folder of `python` and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
     count_line = (
@@ -66,7 +67,7 @@ def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
 
 
 def _launch_script_text(layout: Layout) -> str:
-    """Return a script that starts the cluster's launcher, with any Python and from any directory."""
+    """Return the text of the script that launches jobs; any Python can run the script, from any directory."""
     launch_command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
     return (
         f"#!{sys.executable}\n"
@@ -89,9 +90,10 @@ class HostFile:
 def environment_files(
     layout: Layout, identity: Identity, config: NodeConfig, gpus: int, group: int = -1
 ) -> dict[Path, HostFile]:
-    """Return the expected shell profile, workers file and launch script, by path. Raises OSError.
+    """Return the expected content, mode and group of shell profile, workers file and launch script, by path.
 
-    Only the owner and `group` may read the profile, since people put tokens into `config.environment`.
+    Raises OSError. Only the owner and `group` may read the profile, since users may put tokens into
+    `config.environment`.
     """
     hosts = hosts_with(_read_if_exists(layout.workers_file) or "", identity.private_ip)
     return {
@@ -112,7 +114,7 @@ def environment_is_current(files: Mapping[Path, HostFile]) -> bool:
 
 
 def write_environment(files: Mapping[Path, HostFile]) -> None:
-    """Write the files to the host. Raises OSError."""
+    """Write each of `files` to its path, with the expected content, mode and group. Raises OSError."""
     for path, file in files.items():
         write_atomically(path, file.text, file.mode, (-1, file.group))
 

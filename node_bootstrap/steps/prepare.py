@@ -1,7 +1,7 @@
 """Runs the user's prepare-data script until it succeeds or has failed `prepare_attempts` times.
 
-A successful script leaves the marker `prepare_data_success_<private-ip>` on the shared volume. If the marker exists,
-later runs of the node's program skip the script.
+A successful script leaves the marker `prepare_data_success_<private-ip>` on the shared volume. If a valid marker
+exists, later runs of the node's program skip the script.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Preparation:
     async def check_script_and_marker(self) -> tuple[str | None, MarkerState]:
         """Return the SHA-256 of the prepare-data script (None: there is no script), and the marker's state.
 
-        Raises OSError, also if the configuration's field `prepare_sha256` names another SHA-256.
+        Raises OSError, also if the script's SHA-256 differs from the configuration's field `prepare_sha256`.
         """
         script = self.config.prepare_script
         script_sha256 = await asyncio.to_thread(script_digest, script) if script is not None else None
@@ -84,7 +84,10 @@ class Preparation:
         )
 
     async def run(self) -> PrepareResult:
-        """Run the prepare-data script, with retries. If all runs fail, the result contains the script's last output."""
+        """Run the prepare-data script until it succeeds, at most `prepare_attempts` times.
+
+        If a valid marker exists, the script is not run. If all runs fail, the result contains the script's last output.
+        """
         marker_path = self.marker_path
         await asyncio.to_thread(self._remove_old_logs)
         reason, script_sha256 = "", None
@@ -122,9 +125,10 @@ class Preparation:
         )
 
     async def wait_until_repaired(self, failed: PrepareResult) -> PrepareResult | None:
-        """Wait until a person marks the failed node as prepared, or changes the script; returns None after a change.
+        """Wait until a person marks the failed node as prepared, or changes the script.
 
-        If the shared volume cannot be read, it is read again later.
+        Returns None if the script was changed. If the shared volume cannot be read, reading the volume is tried again
+        later.
         """
         while True:
             with contextlib.suppress(OSError):
@@ -137,7 +141,10 @@ class Preparation:
             await asyncio.sleep(self.timing.notice_poll_seconds)
 
     async def current_digest(self) -> str | None:
-        """Return the SHA-256 of the current script, even if it may not run, or None if it cannot be read."""
+        """Return the SHA-256 of the prepare-data script, or None if the script does not exist or cannot be read.
+
+        The SHA-256 is returned even if the configuration forbids to run a script with this SHA-256.
+        """
         if self.config.prepare_script is None:
             return None
         with contextlib.suppress(OSError):
@@ -147,9 +154,9 @@ class Preparation:
     async def _marked_result(
         self, script_sha256: str | None, marker_state: MarkerState, tries: int
     ) -> PrepareResult | None:
-        """Return the result if a valid marker exists, else None. Writes the content of a marker made by hand.
+        """Return the result of the preparation if a valid marker exists, else None.
 
-        Raises OSError.
+        If a person made a valid empty marker, it is replaced by a marker with content. Raises OSError.
         """
         if marker_state is MarkerState.BY_HAND:
             await asyncio.to_thread(write_marker, self.marker_path, self.make_marker(script_sha256, by_hand=True))
@@ -162,7 +169,7 @@ class Preparation:
         return PrepareResult(True, tries, marker_state.value, script_sha256 or "")
 
     async def _run_script(self, script: str, try_number: int) -> str:
-        """Run the prepare-data script once; returns why it failed, or ""."""
+        """Run the prepare-data script once; returns why the script failed, or "" if it succeeded."""
         log_path = self.layout.prepare_log(self.attempt)
         started_at, started_monotonic = time.time(), time.monotonic()
         script_user = self.config.prepare_user or self.user
@@ -183,7 +190,10 @@ class Preparation:
         return reason
 
     def _remove_old_logs(self) -> None:
-        """Remove all but the last `KEPT_LOGS` log files of prepare-data: each run of the node's program makes one."""
+        """Remove all but the last `KEPT_LOGS` log files of prepare-data.
+
+        Each run of the node's program makes one log file.
+        """
         for log_path in self.layout.log_folder.glob("prepare-*"):
             log_attempt = log_path.name.removeprefix("prepare-").partition(".")[0]
             if log_attempt.isdecimal() and int(log_attempt) <= self.attempt - KEPT_LOGS:
@@ -209,7 +219,7 @@ class Preparation:
 
 
 def script_command(script: str) -> list[str]:
-    """Return the command that runs a script: this process's Python for Python scripts, else the script itself."""
+    """Return the command that runs a script: a `.py` file is run by this process's Python, any other file directly."""
     return [sys.executable, script] if Path(script).suffix == ".py" else [script]
 
 
@@ -218,7 +228,10 @@ def marker_path(mount: str, private_ip: str) -> Path:
 
 
 def read_marker(path: Path) -> MarkerFile | None:
-    """Return the marker file, or None if it does not exist. For a link, a pipe or a socket, the text is ""."""
+    """Return the marker file, or None if there is no such file.
+
+    If `path` is a link, a pipe or a socket, the returned text is empty.
+    """
     try:
         content, modified_at = read_with_modification_time(path, MARKER_BYTES, follow=False)
         return MarkerFile(content.decode("utf-8", "replace"), modified_at)
@@ -231,12 +244,12 @@ def read_marker(path: Path) -> MarkerFile | None:
 
 
 def write_marker(path: Path, marker: Marker) -> None:
-    """Write the marker file. Raises OSError, and then leaves an earlier file unchanged."""
+    """Write `marker` to the file `path`. If OSError is raised, an earlier marker file is unchanged."""
     write_atomically(path, marker.model_dump_json() + "\n")
 
 
 def remove_marker(path: Path) -> None:
-    """Remove a marker that does not count, since users' scripts may only check whether the file exists."""
+    """Remove an invalid marker, since a user's script may check only whether the marker file exists."""
     path.unlink(missing_ok=True)
 
 
@@ -249,7 +262,10 @@ def script_digest(script: str) -> str:
 
 
 class RunScript(NodeStep):
-    """Step that runs the prepare-data script and writes the marker. If the marker cannot be written, the run failed."""
+    """Step that runs the prepare-data script and writes the marker.
+
+    If the marker cannot be written, the run of the script counts as a failure.
+    """
 
     step_name, needed_steps = "prepare-data", (MountVolume,)
 
@@ -272,7 +288,7 @@ class RunScript(NodeStep):
 
 
 class WriteMarker(NodeStep):
-    """Step that writes the marker of a node that has no prepare-data script (else RunScript has written it)."""
+    """Step that writes the marker of a node without a prepare-data script (otherwise, RunScript writes the marker)."""
 
     step_name, needed_steps = "marker", (MountVolume,)
 
@@ -289,7 +305,7 @@ class WriteMarker(NodeStep):
 
 
 async def make_preparation(run: Run) -> Preparation:
-    """Make the `Preparation` of this run of the node's program."""
+    """Make the `Preparation` from the configuration, identity and environment of `run`."""
     configured_node, dependencies = run.configured_node, run.dependencies
     environment = await process_environment(run)
     return Preparation(
@@ -310,5 +326,5 @@ async def read_marker_state(run: Run) -> MarkerState:
 
 
 def _describe_error(error: OSError, path: Path) -> str:
-    """Return the text of an error with the file that it names, else with `path`."""
+    """Return an error's text and the file that the error names, or `path` if the error names no file."""
     return f"{error.strerror}: {error.filename2 or error.filename or path}" if error.strerror else str(error)

@@ -29,7 +29,7 @@ from dyntrain.node_bootstrap.supervision.wiring import Ec2Services
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Services and programs outside of the node's program, which tests replace."""
+    """Services and programs that the node's program uses; tests can replace each of them."""
 
     layout: Layout
     metadata_url: str
@@ -48,7 +48,7 @@ class Dependencies:
 
     @property
     def account(self) -> Account | None:
-        """The user that runs the job's programs. Raises InvalidConfiguration if there is no such user."""
+        """The user that runs the job's programs. Raises InvalidConfiguration if the user does not exist."""
         return look_up_account(self.user) if self.user is not None else None
 
 
@@ -74,14 +74,14 @@ class PrepareResult:
 
 @dataclass(frozen=True)
 class RunningServices:
-    """What runs once the host is ready, and the task group for tasks that start later."""
+    """The services that run once the host is ready, and the task group in which further services are started."""
 
     ec2_services: Ec2Services
     tasks: asyncio.TaskGroup
 
 
 class Run:
-    """State of one run of the node's program. `log_context` contains the fields of all log lines."""
+    """State of one run of the node's program. `log_context` contains the fields that are added to every log line."""
 
     def __init__(
         self, dependencies: Dependencies, attempt: int, children: Children, log_context: dict[str, Any]
@@ -113,7 +113,7 @@ class Run:
         return self.running_services
 
     async def gpu_count(self) -> int:
-        """Return the number of GPUs of the host, counted once per run of the program."""
+        """Return the number of GPUs of the host. The GPUs are counted only once in each run of the node's program."""
         if self._gpu_count is None:
             layout, nvidia_smi = self.dependencies.layout, self.dependencies.nvidia_smi
             self._gpu_count = await count_gpus(
@@ -123,7 +123,7 @@ class Run:
 
 
 class NodeStep(Step):
-    """A step of a node. Steps that leave no result to check set `carried_out` in this run of the program."""
+    """A step of a node. A step that leaves no result to check sets `carried_out` when the step is done."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

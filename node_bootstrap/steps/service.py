@@ -1,4 +1,4 @@
-"""Steps of a prepared node: it reports its state, signals that it is ready, and supervises the job until it retires."""
+"""Steps of a prepared node: the node reports its state, signals that it is ready, and supervises the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class ReportPreparation(NodeStep):
-    """Step that reports to the controller whether the node is prepared, again if a person marks a failed node."""
+    """Step that reports to the controller whether the node is prepared.
+
+    If prepare-data has failed, the step reports again once a person has marked the node as prepared.
+    """
 
     step_name = "report"
     _reported_result: PrepareResult | None = None
@@ -61,7 +64,8 @@ class SignalReady(NodeStep):
 class SuperviseJob(NodeStep):
     """Step that supervises the job until the node retires.
 
-    A node that could not be prepared waits until a person repairs the script, makes the marker, or ends the instance.
+    A node that could not be prepared waits until a person repairs the script, makes the marker, or terminates the
+    instance.
     """
 
     step_name = "supervise"
@@ -80,7 +84,10 @@ class SuperviseJob(NodeStep):
         self.carried_out = True
 
     def _report_script_changes(self) -> None:
-        """Report changes of prepare-data to the controller, only on base nodes, which remain after a failure."""
+        """On a base node, report changes of the prepare-data script to the controller, from now on.
+
+        Only base nodes report changes of the script, since only base nodes remain after the script has failed.
+        """
         configured_node, services = self.run.configured_node, self.run.services
         script = configured_node.config.prepare_script
         if script is None or not configured_node.identity.base:

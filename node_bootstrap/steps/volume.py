@@ -1,7 +1,8 @@
-"""Step that provides the shared volume: a folder that exists already, or an EFS file system that it mounts with TLS.
+"""Step that provides the shared volume: an existing folder, or an EFS file system that the step mounts with TLS.
 
-The step adds an entry to fstab, and systemd mounts the file system. So the TLS tunnel of amazon-efs-utils outlives the
-node's program, and the next boot of the host mounts the file system too.
+The step adds an entry to fstab, and systemd mounts the file system. Since systemd mounts the file system, the TLS
+tunnel of amazon-efs-utils still runs when the node's program has ended. Because of the entry in fstab, the next boot of
+the host also mounts the file system.
 https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
 """
 
@@ -28,14 +29,20 @@ log = logging.getLogger(__name__)
 
 
 def fstab_with(existing: str, volume: str, mount: str) -> str:
-    """Return the text of fstab, `existing`, with exactly one entry for `mount`. All other lines are kept."""
+    """Return `existing`, the text of fstab, with exactly one entry for `mount`.
+
+    Lines for other mount points are not changed.
+    """
     fstab_entry = f"{volume}:/ {mount} efs {MOUNT_OPTIONS} 0 0"
     lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
     return "".join(f"{line}\n" for line in [*lines, fstab_entry])
 
 
 class Volume:
-    """The shared volume. `volume` is the id of an EFS file system, or None to use the folder `mount` as it is."""
+    """The shared volume.
+
+    `volume` is the id of the EFS file system to mount, or None if the folder `mount` is the volume.
+    """
 
     def __init__(
         self,
@@ -56,7 +63,8 @@ class Volume:
     async def ensure_mounted(self) -> None:
         """Mount the shared volume if it is not mounted; on return the volume can be used.
 
-        Raises ServiceUnavailable, also if the volume's server does not answer, and OSError if fstab cannot be written.
+        Raises ServiceUnavailable if the volume cannot be mounted or its server does not answer. Raises OSError if fstab
+        cannot be written.
         """
         if await self.is_usable():
             return

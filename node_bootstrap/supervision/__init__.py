@@ -1,3 +1,4 @@
-"""Runs the worker and the ps-lite processes of a prepared node, its connection to the coordinator, and on one base node
-the coordinator itself.
+"""Runs the worker and the ps-lite processes of a prepared node, and connects the node to the coordinator.
+
+One base node also runs the coordinator.
 """

@@ -1,4 +1,4 @@
-"""Duties of a base node: it keeps ps-lite processes, and runs the coordinator while the controller nominates it."""
+"""Duties of a base node, which keeps ps-lite processes, and runs the coordinator while the controller nominates it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 
 
 class BaseDuties:
-    """The duties of a base node, which last until the node ends.
+    """Carries out the duties of a base node, until the node's program ends.
 
-    `wait_until_due` returns when the node is a base node: at once, or after it gets the tag. `all_serve`: every node
-    keeps ps-lite processes, base node or not. `coordinator` is None if this node can never run the coordinator.
+    `wait_until_due` returns once the node is a base node: at once, or after the instance has got the tag of base nodes.
+    With `all_serve`, this node keeps ps-lite processes even if it is not a base node. `coordinator` is None if this
+    node can never run the coordinator.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class BaseDuties:
         return self._all_serve or self.has_begun
 
     async def run(self) -> None:
-        """Carry out the base node's duties until cancelled."""
+        """Wait until the node is a base node, and carry out the duties of a base node until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._all_serve:
                 tasks.create_task(self.group.run())

@@ -35,7 +35,7 @@ class Receiver(Protocol):
     """Handles the coordinator's messages."""
 
     def hello(self) -> NodeHello:
-        """Return the first message that the node sends on each connection; it describes the node's current state."""
+        """Return the first message that the node sends on each connection, which describes the node's current state."""
         ...
 
     async def on_welcome(self, access: Access, welcome: Welcome) -> None:
@@ -43,11 +43,11 @@ class Receiver(Protocol):
         ...
 
     async def on_message(self, message: FromCoordinator) -> None:
-        """Carry out the coordinator's order."""
+        """Carry out the coordinator's order `message`."""
         ...
 
     def on_disconnect(self) -> None:
-        """Handle the end of a connection that the coordinator had welcomed."""
+        """Called when a connection that the coordinator had welcomed has ended."""
         ...
 
 
@@ -60,7 +60,7 @@ class ConnectionEnd(Enum):
 
 
 class ControlChannel:
-    """Keeps a connection to the coordinator.
+    """Keeps the node connected to the coordinator.
 
     `access` returns the coordinator's address and token, or None while no coordinator has published them. `access`
     raises ServiceUnavailable if AWS fails.
@@ -86,20 +86,20 @@ class ControlChannel:
         return True
 
     def end_connection(self) -> None:
-        """End the current connection. Then `run` makes a new connection."""
+        """Close the current connection to the coordinator, after which `run` makes a new connection."""
         if self._outbox is not None:
             self._outbox.put_nowait(None)
 
     def leave(self) -> None:
-        """End the current connection, and make `run` return."""
+        """Close the current connection to the coordinator, and make `run` return."""
         self._leaving = True
         self.end_connection()
 
     async def run(self, receiver: Receiver) -> None:
-        """Connect to the coordinator, again after each end of a connection, until cancelled or `leave` is called.
+        """Connect to the coordinator, and reconnect whenever the connection ends, until cancelled or `leave` is called.
 
-        A new coordinator publishes another address and token. So a node that cannot reach the coordinator, or that the
-        coordinator refuses, reads address and token again.
+        A new coordinator publishes another address and token. A node that cannot reach the coordinator, or that the
+        coordinator refuses, therefore reads the published address and token again.
         """
         failures = refusals = 0
         access: Access | None = None
@@ -191,7 +191,7 @@ class ControlChannel:
         return ConnectionEnd.REFUSED
 
     def _warn_if_new(self, text: str, url: str = "") -> None:
-        """Log a warning, but not the same text twice in a row: errors are repeated while there is no coordinator."""
+        """Log a warning, but not the same text twice in a row, since errors recur while there is no coordinator."""
         if text != self._last_message:
             self._last_message = text
             log.warning(text, extra={"url": url} if url else {})

@@ -1,7 +1,7 @@
 """Keeps a node's ps-lite processes, and assigns their roles for each generation (a group of workers).
 
 A blank is an idle process, forked from a fork server that has imported mxnet (`dyntrain.training.host.forkserver`). A
-line of JSON assigns its role: the blank becomes a ps-lite scheduler or a ps-lite server.
+line of JSON assigns a role to a blank, which then becomes a ps-lite scheduler or a ps-lite server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class GroupProcess:
 def free_port(host: str, tries: int = 50) -> int:
     """Return a free port on `host`. Raises OSError if none of `tries` ports is free.
 
-    If another program takes the port before the scheduler does, the group fails, and the next group uses another port.
+    If another program takes the port before the ps-lite scheduler does, the group fails, and the next group uses
+    another port.
     """
     for _ in range(tries):
         port = random.SystemRandom().choice(PORTS)
@@ -55,11 +56,13 @@ class PsGroup:
     """The ps-lite processes of a node.
 
     While `group_size` idle processes (blanks) are ready, the node offers the coordinator to form a group of them. The
-    node keeps twice as many blanks, so that a second group can be formed right after the first group. If the fork
-    server dies, its processes die too: those with a role are reported as failed, and a new fork server is started.
+    node keeps twice as many idle processes as a group needs, so that a second group can be formed right after the first
+    group. If the fork server dies, all processes that it has forked die too. Processes that already had a role are then
+    reported as failed, and a new fork server is started.
 
-    `send` sends a message to the coordinator, and returns False without a connection: `state` repeats the message.
-    `uid` is the id of the user that runs the processes, or None for the current user.
+    `send` sends a message to the coordinator, and returns False without a connection. `state` returns messages that
+    could not be sent, for the next connection. `uid` is the id of the user that runs the processes, or None for the
+    current user.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class PsGroup:
         self._watching_tasks: set[asyncio.Task[None]] = set()
 
     def state(self) -> list[FromNode]:
-        """Return the messages for a new connection: the group that is offered, and the last failure."""
+        """Return the messages to send over a new connection: the last failure, and the group that the node offers."""
         messages: list[FromNode] = [self._failure] if self._failure else []
         ready_count = sum(process.ready for process in self._usable_blanks())
         if ready_count >= self._group_size:
@@ -104,7 +107,7 @@ class PsGroup:
         self._offer_group()
 
     async def run(self) -> None:
-        """Keep the number of idle processes (blanks): start new processes for missing ones, until cancelled."""
+        """Keep enough idle processes (blanks), by starting new processes while some are missing, until cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -128,9 +131,9 @@ class PsGroup:
                 watching_task.cancel()
 
     async def start(self, order: StartGroup) -> None:
-        """Assign the roles of a group to idle processes (blanks). Repeated or outdated orders change nothing.
+        """Assign the roles of a group to idle processes (blanks). A repeated or outdated order changes nothing.
 
-        If no blank is ready, a starting blank gets the role, and reads the role once it has started.
+        If no idle process is ready, an idle process that is still starting gets the role.
         """
         if order.generation <= self._last_stopped_generation or order.generation in self._processes_by_generation:
             log.info(
@@ -164,7 +167,10 @@ class PsGroup:
         self._changed.set()
 
     async def stop(self, generation: int) -> None:
-        """Kill the processes of this and all earlier generations. Later orders to start them change nothing."""
+        """Kill the ps-lite processes of the group `generation` and of all earlier groups.
+
+        A later order to start one of these groups changes nothing.
+        """
         self._last_stopped_generation = max(self._last_stopped_generation, generation)
         self._refill_at = 0.0  # the previous group is stopped when the current group is formed
         self._changed.set()
@@ -179,7 +185,10 @@ class PsGroup:
         await asyncio.gather(*(process.blank.stop() for process in processes_to_stop))
 
     async def forget(self) -> None:
-        """Kill the processes of a finished job's groups, and reset the count of generations. Blanks are kept."""
+        """Kill the processes of a finished job's groups, and count generations from 1 again.
+
+        Idle processes (blanks) are kept.
+        """
         await self.stop(max(self._processes_by_generation, default=self._last_stopped_generation))
         self._last_stopped_generation = 0
 
@@ -197,7 +206,7 @@ class PsGroup:
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
     def _usable_blanks(self) -> list[GroupProcess]:
-        """Return the idle processes (blanks) of the current fork server; those of an earlier fork server are dying."""
+        """Return the idle processes (blanks) of the current fork server. Blanks of an earlier fork server are dying."""
         return [process for process in self._idle_blanks if self._server and process.server is self._server[0]]
 
     async def _fork_blank(self) -> GroupProcess:

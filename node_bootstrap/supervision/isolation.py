@@ -1,7 +1,8 @@
-"""Stops the worker of a node that has been without a coordinator for too long, until the controller wants the node.
+"""Stops the worker of a node that has had no coordinator for too long, until the controller wants the node again.
 
-By then all other workers train without this worker, so its state is useless, and the controller may have released the
-instance. `core.isolation` decides when to stop, and `Isolation` carries out the decision.
+By the time the worker is stopped, all other workers train without this worker, so its state is useless. Until the
+worker is stopped, the controller may have released the instance, so the node asks the controller before it continues.
+`core.isolation` decides when to stop, and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class Isolation:
-    """Stops the worker when the node has had no coordinator for `seconds`, until the node may continue.
+    """Stops the worker when the node has had no coordinator for `seconds` seconds.
 
-    `begin` starts the worker of a job. `stop` ends the worker. `on_stopped` reports to the controller that the worker
-    was stopped. `is_wanted` asks the controller whether the node may continue, or raises ServiceUnavailable.
+    The worker is started again once the controller wants the node and a coordinator is connected. `begin` starts the
+    worker of a job. `stop` stops the running worker. `on_stopped` reports to the controller that the worker was
+    stopped. `is_wanted` asks the controller whether the node may continue, or raises ServiceUnavailable.
 
-    `stop` returns False if the node had already given up a failed worker. The controller knows of this failure, and
-    would answer that the node may not continue. But the next coordinator may restart the worker, so the node then
-    continues without a query.
+    `stop` returns False if the node had already given up a failed worker. The controller knows when a node has given up
+    its worker, and would answer that such a node may not continue. The next coordinator may restart a worker that was
+    given up, so the node does not ask the controller after `stop` has returned False.
     """
 
     def __init__(
@@ -49,7 +51,10 @@ class Isolation:
         self._changed = asyncio.Event()
 
     async def on_welcome(self, job: str) -> None:
-        """Note that a coordinator is connected, and start the worker of its job, unless the worker was stopped here."""
+        """Note that a coordinator is connected.
+
+        Start the worker of the coordinator's job, unless `run` has stopped the worker.
+        """
         self._job = job
         if self._state.worker_stopped:
             self._state = IsolationState(worker_stopped=True)
@@ -66,7 +71,7 @@ class Isolation:
         self._changed.set()
 
     async def run(self) -> None:
-        """Stop the worker and query the controller when it is time, until cancelled."""
+        """Stop the worker and query the controller when `next_isolation_action` decides so, until cancelled."""
         while True:
             self._changed.clear()
             action, due_at = next_isolation_action(time.monotonic(), self._state, self._seconds, self._ask)

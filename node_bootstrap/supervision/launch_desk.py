@@ -1,7 +1,8 @@
-"""Passes the launch requests of people on a base node to the coordinator, and returns the coordinator's answers.
+"""Passes the launch requests of users on a base node to the coordinator, and returns the coordinator's answers.
 
-Only the owner and the group of the job's user may use the socket. All people who may log in are in this group. They can
-start any program as the job's user anyway, since they may change the script that every node runs.
+Only the socket's owner and the group of the job's user may use the socket. All users who may log in are in the group of
+the job's user. Users who may log in can run any program as the job's user anyway, since they may change the script that
+every node runs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ log = logging.getLogger(__name__)
 
 
 def working_directory_of(directory: str, mount: str) -> str:
-    """Return the working directory of a job that is launched in `directory`: `mount` if that is not on the volume."""
+    """Return the working directory of a job launched in `directory`.
+
+    If `directory` is not on the shared volume, the job's working directory is `mount`.
+    """
     path = Path(os.path.normpath(directory))
     return str(path) if path.is_absolute() and path.is_relative_to(mount) else mount
 
@@ -43,8 +47,8 @@ def working_directory_of(directory: str, mount: str) -> str:
 class LaunchDesk:
     """Server that receives launch requests over a Unix socket.
 
-    `send` sends a message to the coordinator, and returns False without a connection. The owner and the group with the
-    id `group` may use the socket. `worker_log` is the log file of the node's worker.
+    `send` sends a message to the coordinator, and returns False without a connection. The socket's owner and the group
+    with the id `group` may use the socket. `worker_log` is the log file of the node's worker.
     """
 
     def __init__(
@@ -67,7 +71,10 @@ class LaunchDesk:
             answer_future.set_result(answer)
 
     def on_disconnect(self) -> None:
-        """Refuse all waiting requests, since the connection is lost. A repeated request starts only one job."""
+        """Refuse all waiting launch requests, since the connection to the coordinator is lost.
+
+        A user may repeat a refused request, since the coordinator starts only one job for repeated requests.
+        """
         for request_id in list(self._waiting):
             self.on_answer(LaunchAnswer(request=request_id, job="", refused=NO_COORDINATOR, passing=True))
 
@@ -86,7 +93,10 @@ class LaunchDesk:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> socket.socket:
-        """Make the socket; users without permission can never connect, not even while it is made. Raises OSError."""
+        """Make the socket for launch requests; users without permission can never connect, even while it is made.
+
+        Raises OSError.
+        """
         self._path.unlink(missing_ok=True)
         listening_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         earlier_umask = os.umask(0o177)

@@ -1,8 +1,8 @@
 """Keeps the coordinator running on the base node that the controller's target nominates, until the job is over.
 
-A base node checks whether it is nominated only while no coordinator answers it. A nomination does not end an earlier
-coordinator. But the new coordinator claims the job on the shared volume, and a coordinator ends itself when the latest
-claim is not its own (`dyntrain.training.coordinator.terms`).
+A base node that is connected to a coordinator does not check whether it is nominated. A nomination does not stop an
+earlier coordinator on another node. The new coordinator claims the job on the shared volume. A coordinator ends itself
+when another coordinator has claimed the job later (`dyntrain.training.coordinator.terms`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def identity_keys(identity: Identity, config: NodeConfig) -> str:
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:
-    """Return the number of the term in which this node runs the coordinator, else None. Term 0 is the master's."""
+    """Return the number of the term for which `target` nominates this node, else None.
+
+    In term 0, the coordinator runs on the master.
+    """
     if target is None or target.term == 0:
         return 0 if identity.master else None
     return target.term if target.coordinator == identity.instance_id else None
@@ -93,8 +96,8 @@ class CoordinatorKeeper:
     """Runs the coordinator while this node is nominated.
 
     `term` returns the number of the term for which the node is nominated, or None; raises ServiceUnavailable.
-    `connected` returns whether a coordinator is connected. `restart_after_job`: after a job's end a new coordinator is
-    started, which waits for the next launch.
+    `connected` returns whether this node is connected to a coordinator. With `restart_after_job`, a new coordinator is
+    started after a job's end, and waits for the next launch.
     """
 
     def __init__(
@@ -114,12 +117,18 @@ class CoordinatorKeeper:
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
-        """Start no coordinator from now on; returns whether a coordinator still runs here (it ends by itself)."""
+        """Start no coordinator from now on.
+
+        Returns whether a coordinator still runs on this node, and will end by itself.
+        """
         self._retired = True
         return self._leads
 
     async def run(self) -> None:
-        """Run the coordinator, with growing pauses after crashes. After its exit code 0, set `finished` and return."""
+        """Run the coordinator, with growing pauses after crashes.
+
+        When the coordinator has ended with exit code 0, set `finished` and return, unless `restart_after_job` is True.
+        """
         crash_count = 0
         while self._leads or not self._retired:
             term = await self._nominated_term()
@@ -152,8 +161,9 @@ class CoordinatorKeeper:
     async def _nominated_term(self) -> int | None:
         """Return the number of the term for which this node is nominated, or None.
 
-        If the controller's target cannot be read, the last known term is returned: claims on the shared volume prevent
-        two coordinators.
+        While a coordinator is connected, always None is returned. If the controller's target cannot be read, the last
+        known term is returned. Returning the last known term is safe, since claims on the shared volume prevent two
+        coordinators from running the same job.
         """
         if self._connected():
             return None

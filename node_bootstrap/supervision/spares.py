@@ -1,7 +1,7 @@
 """Keeps warm spares: processes that have imported MXNet and built their model, and take over when the worker dies.
 
-`dyntrain.training.host.standby` defines the protocol. A waiting spare needs as much memory as a worker, but no
-processor time.
+`dyntrain.training.host.standby` defines the protocol between a spare and the node's program. A waiting spare needs as
+much memory as a worker, but no processor time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Spares:
         self._changed.set()
 
     def take(self) -> Child | None:
-        """Let a spare, if possible a ready one, take over as the worker; returns its process, None without a spare."""
+        """Let a spare, preferably one that is ready, take over as the worker.
+
+        Returns the spare's process, or None if there is no spare.
+        """
         while self._waiting:
             spare = max(self._waiting, key=lambda spare: spare.ready)
             self._waiting.remove(spare)
@@ -76,7 +79,7 @@ class Spares:
         return None
 
     async def run(self) -> None:
-        """Start missing spares until cancelled, one at a time: several imports at once would slow down the worker."""
+        """Start missing spares until cancelled, one at a time, since several imports at once would slow the worker."""
         try:
             while True:
                 self._changed.clear()
@@ -107,7 +110,7 @@ class Spares:
                 watching_task.cancel()
 
     async def discard(self) -> None:
-        """Kill all waiting spares, including a spare that is being started, within the time of `Child.stop`."""
+        """Kill all waiting spares, including a spare that is being started. Takes at most as long as `Child.stop`."""
         self._discard_count += 1
         waiting_spares, self._waiting = self._waiting, []
         await asyncio.gather(*(spare.child.stop() for spare in waiting_spares))

@@ -66,7 +66,7 @@ class SupervisedNode:
 
 
 class JobLogs(Protocol):
-    """Log files or log streams of which there is one for each job."""
+    """Log files or log streams, each of which contains the logs of one job."""
 
     def follow(self, job: str) -> None:
         """Write the logs of `job` from now on; called for each connection to a coordinator."""
@@ -76,11 +76,12 @@ class Supervisor:
     """Supervises a worker, and handles the coordinator's messages (`Receiver`) that arrive over `channel`.
 
     `notices` and `logs` are used only on EC2. `base` is None if the node can never be a base node. `on_addresses` is
-    called with the addresses of the cluster's nodes. With `desk`, people can launch jobs on this node. `program_of` is
-    used if the cluster has no training command: then people launch jobs, and no node retires at a job's end.
-    `other_supervisors` supervise the node's other workers; they run and retire together with this supervisor.
+    called with the addresses of the cluster's nodes. With `desk`, users can launch jobs on this node. `program_of` is
+    used if the cluster has no training command, and makes the program of a job that a user launches. With `program_of`,
+    the node does not retire at a job's end. `other_supervisors` supervise the node's other workers, and run and retire
+    together with this supervisor.
 
-    The event `unlisted` is set while, as the coordinator reports, the controller's target does not list the node.
+    The event `unlisted` is set while the controller's target does not list the node, according to the coordinator.
     """
 
     def __init__(
@@ -166,9 +167,10 @@ class Supervisor:
         await self._isolation.on_welcome(welcome.job)
 
     def on_notice(self, notice: Notice) -> None:
-        """Report to coordinator and controller that EC2 will take the instance away.
+        """Report to coordinator and controller that EC2 may take the instance away.
 
-        A rebalance recommendation that the configuration ignores is not reported, since it would replace other reports.
+        A rebalance recommendation that the configuration ignores is not reported, since its report would replace other
+        reports.
         """
         if self._send_deadline(notice):
             self._status.report("interrupted", notice.kind, notice.deadline)
@@ -217,7 +219,10 @@ class Supervisor:
                 log.warning("ignored an order that is not for this node", extra={"type": message.type})
 
     async def _wait_for_next_launch(self, reason: str) -> None:
-        """End the worker and the connection, since the job is over. A later coordinator sends the next launch."""
+        """Stop the worker and close the connection to the coordinator, since the job is over.
+
+        The node receives the next launch from a later coordinator.
+        """
         log.info("waiting for the next launch", extra={"reason": reason})
         await self.worker.finish(self._node.timing.finish_seconds)
         self.worker.set_program(None)
@@ -227,7 +232,7 @@ class Supervisor:
         self._channel.end_connection()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
-        """Write the file that lists the cluster's nodes for people; a failure is only logged."""
+        """Write the files that list the cluster's nodes. An OSError is logged and not raised."""
         try:
             self._on_addresses(addresses)
         except OSError as error:
@@ -258,7 +263,10 @@ class Supervisor:
     # ---- the end
 
     async def _retire_after_coordinator(self, base: BaseDuties) -> None:
-        """Request the node's retirement when the coordinator on this node ends: its order to retire may be lost."""
+        """Request the node's retirement when the coordinator on this node ends.
+
+        The coordinator's own order to retire may be lost.
+        """
         if base.coordinator is not None:
             await base.coordinator.finished.wait()
             self._request_retirement("the coordinator finished")
@@ -268,7 +276,7 @@ class Supervisor:
         self._retired.set()
 
     async def end(self) -> None:
-        """End the worker and its connection to the coordinator, within a limited time."""
+        """Stop the worker and close this supervisor's connection to the coordinator, within a limited time."""
         await self._end_worker()
         self._channel.leave()
 

@@ -47,8 +47,8 @@ from dyntrain.training.protocol.node_messages import Launch
 def worker_program(program: Program, control_file: Path) -> Program:
     """Return the training program with the environment of a worker, which finds its job through `control_file`.
 
-    All workers hash strings with the same seed, since a training script may number the elements of a `set`. A seed in
-    the program's environment is kept.
+    All workers hash strings with the same seed, since a training script may depend on the order of a `set`. If the
+    program's environment already sets PYTHONHASHSEED, the value is not overwritten.
     """
     hash_seed = program.environment.get("PYTHONHASHSEED", "0")
     return program.with_environment(
@@ -88,7 +88,10 @@ def make_worker(
 def make_isolation(
     worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
 ) -> Isolation:
-    """Make the `Isolation` of a worker. `is_wanted` asks the controller whether it wants the node."""
+    """Make the `Isolation`, which stops `worker` when the node has had no coordinator for `seconds`.
+
+    `is_wanted` asks the controller whether it wants the node.
+    """
 
     def on_stopped(reason: str) -> None:
         status.set_listed(False)  # so that the report is repeated until a coordinator lists the node again
@@ -129,7 +132,10 @@ class Ec2Node:
 
 @dataclass(frozen=True)
 class Ec2Services:
-    """The services to run: `reporter`, `notices` and `logs` at once, `supervisor` once the node is prepared."""
+    """The services of a node on EC2.
+
+    `supervisor` runs only once the node is prepared, and the other services run at once.
+    """
 
     reporter: Reporter
     status: ControllerStatus
@@ -139,7 +145,7 @@ class Ec2Services:
 
 
 def build_services(node: Ec2Node) -> Ec2Services:
-    """Make all services of the node, without starting any."""
+    """Make all services of the node, without starting any service."""
     identity, config, layout, timing, children = node.identity, node.config, node.layout, node.timing, node.children
     configured_timeouts = clocks_of(config)
     reporter = Reporter(node.reports, timing)
@@ -194,7 +200,7 @@ def build_services(node: Ec2Node) -> Ec2Services:
 def _make_further_supervisor(
     node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
 ) -> Supervisor:
-    """Make the supervisor of a further worker, with its own control file and connection to the coordinator."""
+    """Make the supervisor of a further worker, which has its own control file and connection to the coordinator."""
     identity, config, timing = node.identity, node.config, node.timing
     channel = ControlChannel(identity.cluster, published.access, timing, clocks_of(config))
     worker = _make_worker_of_slot(node, slot, channel, status)
@@ -222,7 +228,7 @@ def _worker_log_path(node: Ec2Node, slot: int) -> Path:
 
 
 def _program_maker(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
-    """Return a function that makes the program of a launch, or None if there is a configured training command."""
+    """Return a function that makes the program of a launch, or None if the configuration names a training command."""
     return None if node.config.training_cmd else lambda launch: _program_of_launch(node, launch, slot)
 
 
@@ -261,7 +267,10 @@ def _program_of_launch(node: Ec2Node, launch: Launch, slot: int) -> Program:
 
 
 def _path_variable(config: NodeConfig) -> dict[str, str]:
-    """Return PATH, if needed, so that `python` is the Python with MXNet: for code from S3 and for launches."""
+    """Return the variable PATH with which `python` is the Python that has MXNet.
+
+    PATH is returned only for code from S3 and for launched jobs, which need the program `python`.
+    """
     if config.code is None and config.training_cmd:
         return {}
     return own_programs_first(config.environment)

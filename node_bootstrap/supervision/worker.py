@@ -39,11 +39,11 @@ class WorkerState(Enum):
 
 
 class Worker:
-    """Keeps the worker process. `program` is None until a person launches a job (`set_program`).
+    """Keeps the node's worker process running. `program` is None until a person launches a job (`set_program`).
 
     `send` sends a message to the coordinator, and returns False without a connection. `on_failure` is called when the
-    node gives up the worker, `on_recovery` when a worker that was given up starts again. The event `exited_cleanly` is
-    set when the worker process has ended with exit code 0.
+    node gives up the worker. `on_recovery` is called when a worker that was given up starts again. The event
+    `exited_cleanly` is set when the worker process has ended with exit code 0.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Worker:
         )
 
     def set_program(self, program: Program | None) -> None:
-        """Set the program that `on_welcome` starts next; with None, `on_welcome` ends the running worker."""
+        """Set the program that `on_welcome` starts next; with None, `on_welcome` stops the running worker."""
         self._program = self.spares.program = self._with_memory(program)
 
     @property
@@ -89,7 +89,8 @@ class Worker:
     async def on_welcome(self, job: str) -> None:
         """Note that the coordinator of `job` is connected.
 
-        Starts the worker, unless the worker of this job runs already or has left. A crashed worker is reported again.
+        Starts the worker, unless the worker of this job runs already or has left. If the worker has crashed, the crash
+        is reported to the coordinator again.
         """
         async with self._lock:
             self._connected = True
@@ -105,7 +106,10 @@ class Worker:
             self._changed.set()
 
     async def _end_worker(self) -> None:
-        """End the worker without starting another, within the time of `Child.stop`. The caller holds the lock."""
+        """Stop the worker without starting another worker. Takes at most as long as `Child.stop`.
+
+        The caller must hold `_lock`.
+        """
         earlier_state, self.state = (
             self.state,
             WorkerState.RETIRED if self.state is WorkerState.RETIRED else WorkerState.ABSENT,
@@ -146,7 +150,7 @@ class Worker:
     async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
         """Note that the coordinator will send no restart order for the crashed worker for `seconds`.
 
-        `given_up`: the coordinator may never send an order, so the failure is reported to the controller.
+        With `given_up`, the coordinator may never send an order, so the failure is reported to the controller.
         """
         async with self._lock:
             if self.state is not WorkerState.CRASHED or self._child is None or pid != self._child.pid:
@@ -161,8 +165,8 @@ class Worker:
     async def suspend(self, grace: float) -> bool:
         """Stop a running or crashed worker and its spares; the next `on_welcome` starts a new worker.
 
-        Returns False if the worker was given up: then the next coordinator decides whether to restart the worker. Takes
-        at most the time of `Child.stop`.
+        Returns False if the worker was given up, so that the next coordinator decides whether to restart the worker.
+        Takes at most the time of `Child.stop`.
         """
         async with self._lock:
             if self.state is WorkerState.FAILED:
@@ -176,7 +180,7 @@ class Worker:
             return True
 
     async def finish(self, seconds: float) -> None:
-        """Wait up to `seconds` until the training script ends, which may still work after it has left the job."""
+        """Wait up to `seconds` for the end of the training script, which may still work after it has left the job."""
         if self._child and self.state is WorkerState.RUNNING:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
@@ -191,7 +195,7 @@ class Worker:
                 await self._child.stop(grace)
 
     async def run(self) -> None:
-        """Watch the worker process and act when it ends, until cancelled."""
+        """Watch the worker process until cancelled: report its end, and after a crash restart the worker or give up."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.spares.run())
@@ -264,7 +268,7 @@ class Worker:
         self._on_failure(f"{reason.value}; the last time: {last_exit_reason}")
 
     async def _replace_process(self, reason: str) -> None:
-        """Kill the worker process, then let a spare take over or start a new process. The caller holds the lock."""
+        """Kill the worker process, then let a spare take over or start a new process. The caller must hold `_lock`."""
         self.exited_cleanly.clear()
         assert self._program is not None, "without a program there is no job to start a worker for"
         if self._child and self.state is WorkerState.RUNNING:
