@@ -1,1 +1,2 @@
-"""Current batch of a script: its samples, its parts, and values that belong to its rows."""
+"""Current batch of a script: its samples, the parts that a small memory requires, and values that belong to its rows.
+"""

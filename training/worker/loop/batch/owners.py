@@ -30,7 +30,7 @@ class Owners:
         return self._gradients.get(id(array), [])
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient of a weight, or None if the array is no weight, or has no gradient."""
+        """Return the gradient of a weight, or None if the array is not a weight or has no gradient."""
         param, device = self._weights.get(id(weight), (None, 0))
         return param._grad[device] if param is not None and param._grad else None
 
