@@ -40,8 +40,7 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         """Do nothing, because the workers' parameters are made equal whenever a generation (group of workers) forms."""
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Raise NotImplementedError, because a broadcast shows that a Gluon trainer, not a Module, uses this kvstore.
-        """
+        """Raise NotImplementedError, because only a Gluon trainer, not a Module, broadcasts."""
         raise NotImplementedError(
             "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
         )

@@ -235,8 +235,7 @@ class TrainingLoop:
             self.trial.begin_loop(self)
 
     def end(self) -> None:
-        """Restore the attributes of MXNet that this loop replaced, except those that another loop in this process uses.
-        """
+        """Restore the attributes of MXNet that this loop replaced, unless another loop in this process uses them."""
         if self._listeners is not None:
             instrument.remove(self._listeners)
             self._listeners = None
@@ -259,8 +258,7 @@ class TrainingLoop:
         return bool(self.state.own.get("entered") == self.position.epoch)
 
     def end_epoch(self) -> None:
-        """Check in with the coordinator after the script's own lines at the end of the epoch, such as its validation.
-        """
+        """Check in with the coordinator after the script's own lines at the end of an epoch, such as a validation."""
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()

@@ -43,8 +43,7 @@ LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
-    """Mean and variance of each normalization layer (norm) in its first batch, used as constants in all later batches.
-    """
+    """Mean and variance of each normalization layer (norm) in its first batch, used as constants in later batches."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
@@ -247,8 +246,9 @@ def _write_atomically(path: Any, content: bytes) -> None:
 
 
 def _sketched(array: Any) -> Any:
-    """Return an array's numbers, or for a large array fewer sums over them; differences of such sums keep about their
-    norm.
+    """Return a small array's numbers; for a large array, return fewer sums.
+
+    Differences of two arrays' sums have about the same norm as differences of the arrays.
     """
     numbers = array.reshape(-1).astype(np.float64)
     if numbers.size <= MOST_KEPT_NUMBERS:
@@ -263,7 +263,8 @@ def _sketched(array: Any) -> Any:
 
 
 def _next_draws() -> Any:
-    """Return the next numbers of the global random generators, to compare how many numbers two runs have drawn before.
+    """Return the next numbers of the global random generators, which differ between two runs that have drawn unequally
+    before.
 
     MXNet draws each part of an array from a generator of its own, so an array of numbers is drawn from MXNet.
     """

@@ -50,8 +50,7 @@ class GradientScale:
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
-    """Return operator and `normalization` of a normalising output, if any, and whether any output does not normalise.
-    """
+    """Return operator and `normalization` of a normalising output, if any, and whether any output has none."""
     graph = json.loads(symbol.tojson())
     normalised_output, has_unnormalised = None, False
     for node_index, *_ in graph["heads"]:

@@ -29,8 +29,7 @@ SET_LATE_ERROR = (
 
 
 class Rows:
-    """Values of a batch's rows, made by `job.rows`. `whole`: the values of all rows, which are part of the job's state.
-    """
+    """Values of a batch's rows, made by `job.rows`. `whole`: the values of all rows, a part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
@@ -145,8 +144,7 @@ class Rows:
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raise ValueError if `job.rows` is used with options by which row k does not continue row k of the previous batch.
-    """
+    """Raise ValueError if `job.rows` is used with options by which a batch's rows do not continue the rows before."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:

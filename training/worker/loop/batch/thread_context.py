@@ -1,5 +1,4 @@
-"""The script's current batch and nesting in this thread, for replaced MXNet functions, which get no job as an argument.
-"""
+"""State of the script in this thread, for functions that replace MXNet's functions and so get no job as an argument."""
 
 from __future__ import annotations
 

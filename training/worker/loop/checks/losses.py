@@ -125,8 +125,7 @@ class Losses(Listener):
             yield
 
     def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-        """Report losses that break a rule, if all trainers declare the same `loss`; otherwise store the losses' kinds.
-        """
+        """Report losses that break a rule, if all trainers declare the same `loss`; otherwise store their kinds."""
         loop, batch = self._loop, self._loop.current
         assert batch is not None
         if batch.spectates or self._fewest_samples < 2:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunningStatistics(Listener):
-    """Check whether forward passes change non-training parameters outside of the job's state, in a loop's first batch.
-    """
+    """Check whether a loop's first forward passes change non-training parameters that are not in the job's state."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop

@@ -102,8 +102,7 @@ class Loss:
 
     @cached_property
     def _is_divided_by_count(self) -> list[bool]:
-        """For each node, whether the node or one of its factors is divided by a value over the batch, such as a count.
-        """
+        """For each node, whether it or one of its factors is divided by a value over the batch, such as a count."""
         return self.graph.mark_dependents(
             lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._is_batch_value[node.inputs[1]],
             self._linear_inputs,

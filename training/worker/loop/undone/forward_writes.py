@@ -74,7 +74,8 @@ class ForwardWrites:
         return id(array) in self._written or not same(array, self._since.get(id(array), host_copy))
 
     def store_written(self, state: TrainingState, written: Sequence[int]) -> None:
-        """Store in the job's state the indices of the parameters that forward passes of any worker change (`written`).
+        """Store in the job's state the indices of the parameters (`written`) that any worker's forward
+        passes change.
         """
         known_written = state.own.get("written", [])
         if set(written) - set(known_written):
