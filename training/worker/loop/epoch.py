@@ -120,13 +120,15 @@ class Epoch(int):
         return shared_generator(self._loop.seed, self.number, step, name)
 
     def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
-        """Call `draw` for each sample of the batch, and return the results stacked along axis 0, such as a GAN's noise.
-
-            noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
+        """Call `draw` for each sample that this worker has in the batch, and return the results stacked along axis 0.
 
         The result for a sample depends on the job's seed, the epoch, the sample's index and `name`, so the result is
         the same on any worker and after every restart. Each sample costs about 20 microseconds besides the time of
         `draw`.
+
+        For a GAN's noise, a script can write:
+
+            noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
         """
         batch = self._loop.current
         if batch is None:
