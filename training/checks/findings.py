@@ -47,7 +47,7 @@ def codes_in(text: str) -> frozenset[str]:
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Return the rule codes as a set, after a check that all of them can be ignored.
+    """Check that each of these codes is the code of a rule that can be silenced, and return the codes as a set.
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """

@@ -96,7 +96,9 @@ def entries_of_history(history: JobHistory, after: float) -> Iterator[Entry]:
 
 
 def latest_time(history: JobHistory) -> float:
-    """Return the time of the last point or mark in a history, or 0 if it has none."""
+    """Return the time of the latest point or mark in a job's history, or 0 if the history has neither
+    points nor marks.
+    """
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 

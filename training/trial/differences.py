@@ -4,7 +4,7 @@ All differences are relative: the norm of the difference of two arrays, divided 
 rounding of a float32 makes a difference of about 1e-7. A *nudged* run, whose initial weights differ by one rounding,
 measures the effect of rounding on the script. Sums over workers are rounded differently from sums in one process, so
 small differences are no mistake. A difference is taken for rounding if it is at most `ROUNDING_FACTOR` times the
-difference that the nudged run shows.
+difference that the nudged run has from the run without nudge.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class Variables:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
     def _equals_one_process(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
-        """Whether a worker's variable equals the variable in one process, up to rounding; None if the worker has not
-        set it yet.
+        """Whether a worker's variable equals the variable in one process, up to rounding, or None if the worker has not
+        set it.
         """
         root_name = re.split(r"[.\[]", name)[0]
         if kind + name not in worker_arrays and root_name not in worker_arrays.get((NAMES + kind).strip(), ()):

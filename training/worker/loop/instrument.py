@@ -33,7 +33,7 @@ Method = Callable[..., Any]  # a method of MXNet, or its replacement
 
 
 class Listener:
-    """Base class of listeners; a listener overrides the methods for the calls that it wants.
+    """Base class of listeners; a listener overrides the methods for those calls of MXNet that the listener wants.
 
     Unless a method's docstring says otherwise, the method is called only while the script has a batch. The job's own
     sums and updates do not call listeners.
@@ -71,7 +71,9 @@ class Listener:
         """
 
     def wrote_between(self, array: Any) -> None:
-        """Called before the script writes to an array while it has no batch and calls no block."""
+        """Called before the script writes to an array outside of its loop over the batches and outside of any block's
+        call.
+        """
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
         """Called in place of `gluon.utils.split_data`, which is passed as `split`. Only one listener may define

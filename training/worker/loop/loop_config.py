@@ -157,7 +157,7 @@ def _if_given(name: str, value: int | None) -> int | None:
 
 
 def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
-    """Return the number of samples of an epoch.
+    """Return the number of samples in an epoch, without an incomplete last batch if the loaders discard it.
 
     Raises ValueError if some loaders discard an epoch's last incomplete batch and other loaders keep it.
     """

@@ -24,8 +24,8 @@ class ProbeChild:
     """State of a child process that computes the gradients of `batch`, which is the excerpt (all probed samples) or a
     part.
 
-    `totals`: the results of `epoch.sum` in the child with the whole excerpt, in order; None in that child itself.
-    `own`: see `Draws`.
+    `totals`: the results of `epoch.sum` in the child with the whole excerpt, in order, or None if this process is that
+    child. `own`: see `Draws`.
     """
 
     def __init__(

@@ -1,14 +1,15 @@
 """Probe a loop's first batch before the first step: compare the batch's gradients with the sum of its parts' gradients.
 
 MXNet's record of a loss does not show everything that a script counts in its batch, such as class weights or the number
-of picked places. So each worker at the loop's first step forks child processes. In the children, the script runs some
-samples of the first batch (the *excerpt*), and two parts of the excerpt. If the two parts' gradients do not add up to
-the excerpt's gradients, the script would train differently on several workers.
+of picked places. So a probe compares gradients: each worker at the loop's first step forks child processes. In three
+children, the script runs on some samples of the first batch (the *excerpt*), and on each of two parts of the excerpt.
+If the two parts' gradients do not add up to the excerpt's gradients, the script would train differently on several
+workers.
 
-Layers like BatchNorm are frozen in the children, because their results depend on the batch by design. A random draw
-with a row for each sample gives a sample the same row in each child. The probe is skipped if the children's random
-draws differ nevertheless. The samples are loaded in the parent process. With `epoch.indices()`, the script itself loads
-the samples in the child.
+Layers like BatchNorm are frozen in the children, because the results of these layers depend on the batch by design. A
+random draw with a row for each sample gives a sample the same row in each child. If the children draw different random
+numbers for the same sample nevertheless, the probe gives no result. The probed samples are loaded in the parent
+process. If the script uses `epoch.indices()`, it loads the probed samples in the child.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ class ChildReport:
 
 
 def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Probe the first batch. This generator yields only in a child process, where it yields the child's part of the
-    batch.
+    """Probe the first batch: compare its gradients with the sum of its parts' gradients. This generator yields only in
+    a child process, where it yields the child's part of the batch.
 
-    In a child process, `loop.probe_child` is set. Afterwards, `loop.refusal` is the reason if the probe refuses the
+    In a child process, `loop.probe_child` is set. After the probe, `loop.refusal` says why if the probe refuses the
     script. If `dataset` is None, the script itself loads its samples, also in the child process.
     """
     batch = loop.feeder.first_batch[:MOST_SAMPLES]
@@ -110,7 +111,7 @@ class ProbeSkipped(Exception):
 
 
 class Probe:
-    """A probe of the samples `batch`; `first_share` is the fraction of these samples that is the first of two parts."""
+    """A probe of the samples `batch`, of which the fraction `first_share` forms the first of two parts."""
 
     def __init__(
         self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first_share: float
@@ -178,8 +179,8 @@ class Probe:
     def _difference(
         self, whole_report: ChildReport, part_reports: Sequence[tuple[Indices, ChildReport]]
     ) -> Difference | None:
-        """Return how the parts' gradients fail to add up for the first such trainer, or None if they add up for all
-        trainers. Raises ProbeSkipped.
+        """Return the difference for the first trainer whose parts' gradients do not add up, or None if all trainers'
+        gradients do. Raises ProbeSkipped.
         """
         for trainer_number, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(trainer_number, index): param.name for index, param in enumerate(trainer._params)}

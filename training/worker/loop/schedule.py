@@ -109,8 +109,8 @@ class WorkerRates:
                 trainer.worker_rate = WorkerRate(unit_samples, update_count * unit_samples)
 
     def begin_ramp(self, workers: int) -> None:
-        """Begin a gradual change (ramp) of all learning rates to those for this number of workers, with `PerWorker`
-        batches.
+        """With `PerWorker` batches, begin to change all learning rates gradually to the rates for this number of
+        workers.
         """
         if isinstance(self._batching, PerWorker):
             ramp_samples = self._epoch if self._batching.ramp is None else self._batching.ramp

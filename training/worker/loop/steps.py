@@ -31,7 +31,7 @@ class Steps:
         self._has_begun = False
 
     def reset_samples(self) -> None:
-        """Set the number of samples since the anchor to 0, at a boundary."""
+        """Set the number of samples that this worker has taken since the anchor to 0, at a boundary."""
         self._samples_taken = 0
 
     def begin_batch(self) -> CurrentBatch:
@@ -59,7 +59,9 @@ class Steps:
         return current_batch
 
     def finish_step(self, after: Position) -> None:
-        """Move the loop's anchor to the position `after` the step, because the step cannot become void anymore."""
+        """Move the loop's anchor to `after`, the position after the step, because the step cannot become
+        void anymore.
+        """
         loop = self._loop
         loop.anchor = after
         loop.state.drop_carried()
@@ -104,7 +106,7 @@ class Steps:
         )
 
     def _conclude(self, batch: CurrentBatch) -> None:
-        """Decide the batch's result: void, final, or one whose gradients accumulate further.
+        """Decide the batch's result: a void step, a final step, or gradients that accumulate further.
 
         Raises RuntimeError if the script has not called `step` of all its trainers.
         """
@@ -162,10 +164,10 @@ class Steps:
         """Average the running statistics over the workers, and check in with the coordinator unless the epoch has
         ended.
 
-        At an epoch's end, the statistics are averaged before the script's validation, so that the validation uses them.
-        At an epoch's end, the check-in, or the rejoin after a lost worker, comes after the script's validation. So
-        values that the script sets in its validation, such as a learning rate, are part of the state that joiners
-        receive.
+        At an epoch's end, the running statistics are averaged before the script's validation, so that the validation
+        uses the averages. At an epoch's end, the check-in, or the rejoin after a lost worker, comes after the script's
+        validation. So values that the script sets in its validation, such as a learning rate, are part of the state
+        that joiners receive.
         """
         loop = self._loop
         if loop.anchor != loop.position:

@@ -2,9 +2,10 @@
 
 A *step* is one batch over all workers. In a step, each trainer may sum its gradients and update its weights at most
 once. An update takes effect before the step's end, because a GAN's second network is trained against the new weights of
-the first. While gradients accumulate over batches, their trainer neither sums nor updates. A step is *void* if a worker
-is lost before all workers agree on the step's last update. After a void step, all workers restore their state at the
-*anchor*, which is the last position without an unfinished step. Then the workers repeat the batches since the anchor.
+its first network. While a trainer's gradients accumulate over batches, the trainer neither sums nor updates. A step is
+*void* if a worker is lost before all workers agree on the step's last update. After a void step, all workers restore
+their state at the *anchor*, which is the last position without an unfinished step. Then the workers repeat the batches
+since the anchor.
 """
 
 from __future__ import annotations
@@ -277,7 +278,7 @@ class TrainingLoop:
     def _between_epochs(self) -> None:
         """Make the accumulated gradients visible on all workers until the script has begun the next epoch.
 
-        If the script sets the gradients to zero between epochs, all workers see the zeros.
+        So if the script sets accumulated gradients to zero between epochs, the gradients become zero on all workers.
         """
         self.state.carried.resume(takes=True)
 
@@ -285,8 +286,8 @@ class TrainingLoop:
         """Continue after the script's own lines at the begin of the epoch, which may set a learning rate or unfreeze
         layers.
 
-        If the epoch was begun before, the script's lines at its begin have run twice in the job, and the values that
-        their first run set are restored.
+        If the epoch was begun before, the script's lines at the begin of the epoch have run twice in the job, and the
+        values set by the first run are restored.
         """
         state = self.state
         self._refuse()  # the script may have changed an option at the begin of the epoch
@@ -303,7 +304,7 @@ class TrainingLoop:
         self.undo.mark()
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
-        """Prepare for the generation that is being formed and begins at `position`."""
+        """Prepare for the generation (group of workers) that is being formed and will begin at `position`."""
         self.shares.begins = self._trial_step(position.step)
         self.loading.expect(position, number, workers)
 
@@ -316,7 +317,7 @@ class TrainingLoop:
         return None if self.rows and self.state.accumulated else step
 
     def arrive(self, position: Position) -> None:
-        """Continue from a boundary at which the membership is decided."""
+        """Continue from the boundary `position`, after the coordinator has decided which workers are members."""
         self.shares.begins = self._trial_step(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.

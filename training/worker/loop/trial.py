@@ -155,12 +155,10 @@ class Trial:
             time.sleep(GATE_SECONDS)
 
     def _record_script(self) -> None:
-        """Record the arrays that the script saves.
+        """Record the arrays that the script saves, and make weights initialised in a loop differ between workers.
 
-        Weights that the script initialises inside a loop are drawn differently on each worker.
-
-        Those weights differ between workers in any job, so they must differ in this experiment, in which random draws
-        for a batch are equal.
+        Weights that a script initialises inside a loop differ between workers in any job. So these weights must also
+        differ in the experiment, although random draws for a batch are equal on all of the experiment's workers.
         """
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init

@@ -29,7 +29,7 @@ Moments = list[list[float]]  # a mean and a variance for each channel
 
 
 class CannotFreeze(RuntimeError):
-    """A layer's result for a sample depends on the rest of the batch, and the layer cannot be frozen."""
+    """A layer's result for a sample depends on the other samples of the batch, and the layer cannot be frozen."""
 
 
 class Statistics:

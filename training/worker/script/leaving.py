@@ -1,9 +1,9 @@
 """Handle a script that leaves its loop over epochs early, by `break` or by an error.
 
 An error in the script closes the loop's generator just as `break` does, so the loop cannot distinguish an error from
-`break`. The connection to the coordinator therefore stays open for some seconds after the script has left the loop. In
-these seconds an error reaches Python's `excepthook`, which reports the error to the coordinator. A script that
-continues after leaving its loop early counts as a lost worker.
+`break`. The connection to the coordinator therefore stays open for some seconds after the script has left the loop.
+While the connection is open, an error in the script reaches Python's `excepthook`, which reports the error to the
+coordinator. A script that continues after leaving its loop early counts as a lost worker.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _tree_of(source: str) -> ast.Module:
     """Parse the source. Raises _NoTree if the source cannot be parsed.
 
     Parsing may fail if the file has changed since Python loaded the script. Parsing also fails if an object that is
-    deleted during the parsing prints a traceback, because Python then parses another source.
+    deleted during the parsing prints a traceback, because printing a traceback makes Python parse another source.
     """
     try:
         return ast.parse(source)

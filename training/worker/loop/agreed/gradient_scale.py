@@ -1,6 +1,6 @@
 """Factor by which a Module's gradients, summed over the workers, equal the gradients of one process.
 
-A script may give each worker as many samples as its single process has, or divide such a batch over all workers.
+A script may give each worker a batch of the size that one process has, or divide a batch of that size over all workers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SUMS_AND_MEANS_ERROR = (
 
 
 class GradientScale:
-    """Gradient factors for a script whose batch in one process has `batch` samples; `declared` is its optimizer's
-    gradient factor for such a batch.
+    """Gradient factors for a script whose batch in one process has `batch` samples; `declared` is the gradient factor
+    that the script's optimizer has for a batch of `batch` samples.
 
     The gradients of an output are sums over samples, or means if the output has a `normalization`.
     """

@@ -1,7 +1,8 @@
 """Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
-If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
-diverge. So each sum of gradients includes a few numbers that show whether these values are equal on all workers.
+If a script computes its learning rate from variables of its own, a worker that joins may have another rate than the
+other workers, and the weights diverge. So each sum of gradients includes a few numbers that show whether the learning
+rates and similar values are equal on all workers.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def unequal_rates(
 ) -> UnequalRates:
     """Return the error that lists the differing values, with the same text on all workers.
 
-    All workers must call this function in the same step, because it sums numbers over all workers.
+    All workers must call this function in the same step, because the function sums numbers over all workers.
     """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}

@@ -57,8 +57,8 @@ def sum_up(
 ) -> tuple[float, float] | None:
     """Return the sums of `total` and `count` over all workers, without moving the job's position `anchor`.
 
-    Returns None on all workers if a worker is lost meanwhile; the rest of the step is then void. Raises RuntimeError if
-    the workers pass different `name`s.
+    Returns None on all workers if a worker is lost meanwhile, which makes the rest of the step void. Raises
+    RuntimeError if the workers pass different `name`s.
     """
     tags = _tags(name)
     own_numbers = [1.0, *tags, total, count]

@@ -1,5 +1,5 @@
-"""Implementation of `epoch.sum` and `epoch.reduce`, with checks that a script calls each of these two methods at an
-allowed place.
+"""Implementation of `epoch.sum` and `epoch.reduce`, with checks that a script calls each of the two at an allowed
+place.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Totals:
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
-        """Return the sum of `value` over all workers, each of which calls this method once for the current batch.
+        """Return the sum of `value` over all workers, which all call this method for their shares of the current batch.
 
         If a worker is lost meanwhile, the step is void, and the returned number has no meaning.
         """

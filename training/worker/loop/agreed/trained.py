@@ -1,11 +1,10 @@
 """Choose the parameters whose gradients a step sums. Pure.
 
 All workers must push the same keys, because a worker that pushes more keys waits forever. A script may freeze or
-unfreeze parameters (`grad_req`) at any step. If its own counter chooses the step, a worker that joins begins with
-another count than the other workers. So a step first sums the gradients of the *known* parameters, which are the same
-on all workers; a frozen parameter counts as zeros. With the first sum of a step, each worker reports which parameters
-it trains in this step. The gradients of newly trained parameters are summed in a second sum, if all workers train the
-same parameters.
+unfreeze parameters (`grad_req`) at any step. A script may choose the step by a counter of its own, which begins anew on
+a worker that joins. So a step first sums the gradients of the *known* parameters, which are the same on all workers; a
+frozen known parameter adds zeros. With the first sum of a step, each worker reports which parameters it trains in this
+step. The gradients of newly trained parameters are summed in a second sum, if all workers train the same parameters.
 
 The known parameters are part of the job's own state, which joiners receive and void steps restore. So the first step of
 a joiner needs only one sum.

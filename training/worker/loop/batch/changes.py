@@ -30,7 +30,7 @@ class UnsummedGradient:
 
 
 def copy_gradient(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
-    """Copy a gradient before the script may change it, unless it was copied before."""
+    """Copy a gradient before the script changes it for the first time in the batch; later changes make no copy."""
     if (raw := batch.raw.get(id(gradient))) is None:
         batch.raw[id(gradient)] = UnsummedGradient(gradient, gradient.copy(), place)
     else:

@@ -9,7 +9,7 @@ from dyntrain.training.worker.state.slots import leaves
 
 
 class Owners:
-    """Trainers to which arrays belong, by the ids of the arrays that the trainers have now."""
+    """Table of the trainers to which arrays belong, by the ids of the arrays that the trainers have when it is made."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._weights: dict[int, tuple[Any, int]] = {}  # parameter, and number of the device

@@ -1,4 +1,4 @@
-"""Divide a worker's share of a batch into parts that fit its memory, for a batch that few workers share.
+"""Divide a worker's share of a batch into parts that fit the worker's memory, if few workers share a large batch.
 
 The script gets each part as a batch. When the script calls `step` for a part, the part's gradients are only added to a
 buffer. After the last part, the buffered sums replace the trainer's gradients. So the sum over the workers and the

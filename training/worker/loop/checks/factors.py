@@ -1,7 +1,7 @@
 """Collect the numbers by which each trainer's losses are multiplied, to compare these numbers on all workers.
 
 MXNet's record of a computation contains the values of Python numbers, but only the names of arrays of one number. So
-the values of arrays of one number are read while the arrays exist. The module `fingerprints` compares these multipliers
+the values of arrays of one number are read while the arrays exist. The module `fingerprints` compares the multipliers
 of losses between the workers.
 """
 
@@ -29,7 +29,7 @@ class Factors:
     """Numbers by which each trainer's losses were multiplied since its last sum of gradients.
 
     `constants`: values of the arrays of one number in the record of the current batch, by name. If the share has one
-    sample, the values are NaN, because a sample's weight is then also an array of one number.
+    sample, the values are NaN, because in a share of one sample a sample weight is also an array of one number.
     """
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Factors:
         """Assign a loss's terms to the trainers whose weights the loss reaches, when the loss is differentiated in this
         context.
 
-        Several losses may be differentiated before a trainer steps, so terms are collected. `batch`: the batch's number
-        in its update, from 1. The workers' shares differ in size only in an update's first batch, so that batch's terms
-        are stored separately.
+        Several losses may be differentiated before a trainer steps, so a trainer's terms are collected until its next
+        sum. `batch`: the batch's number in its update, from 1. The workers' shares differ in size only in an update's
+        first batch, so that batch's terms are stored separately.
         """
         trainer_weights = [
             (trainer, weight)
@@ -76,7 +76,7 @@ class Factors:
                 weight._fresh_grad |= was_fresh
 
     def take_terms(self, trainer: Any) -> Terms:
-        """Return the terms collected since the trainer's last sum of gradients, and forget them."""
+        """Return the loss terms collected since the trainer's last sum of gradients, and forget those terms."""
         return self._of.pop(trainer, set())
 
     def end_batch(self, forgets: bool) -> None:

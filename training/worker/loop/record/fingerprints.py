@@ -1,8 +1,8 @@
 """Fingerprints of the numbers that multiply the workers' losses, to compare these numbers on all workers. Pure.
 
 In one process `loss.sum() / len(x)` is the same as a division by the batch size. In a job, `len(x)` is the length of a
-worker's share, so such a divisor differs between workers whose shares differ in size. A worker may also lack a whole
-term of the loss, which is no mistake of the script.
+worker's share, so `loss.sum() / len(x)` has different divisors on workers whose shares differ in size. A worker may
+also lack a whole term of the loss, which is no mistake of the script.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_compared_step(step: int, first_step: int | None) -> bool:
     later.
 
     In a generation's first step, the workers' shares differ in size. Fingerprints are also compared in later steps,
-    because the first batch may lack whatever the script counts.
+    because a generation's first batch may lack whatever the script counts.
     """
     return first_step is not None and (step - first_step) & (step - first_step - 1) == 0
 
@@ -28,8 +28,8 @@ def is_compared_step(step: int, first_step: int | None) -> bool:
 def place_of(factor: tuple[str, str], step: int) -> int:
     """Return the index at which this step's fingerprint has a 1 for the factor.
 
-    Two different factors may have the same place, so that their difference is not seen. In the next compared step, two
-    such factors have different places.
+    Two different factors may have the same place in one step, so that their difference is not seen. Places depend on
+    the step, so the two factors have different places in the next compared step.
     """
     # Not a checksum, with which two factors that collide in one step would collide in all steps
     digest = hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest()

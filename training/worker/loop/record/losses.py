@@ -60,12 +60,14 @@ class Loss:
     # ---- properties of the nodes
 
     def _linear_inputs(self, node: Node) -> Sequence[int]:
-        """Return those inputs of the node by which a mean over the batch in the input is still a factor of the node."""
+        """Return those inputs of the node from which a factor, such as a mean over the batch, carries over
+        to the node.
+        """
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.reduces_within_samples) else ()
 
     @cached_property
     def _has_own_backward(self) -> list[bool]:
-        """For each node, whether an operator with its own backward pass is a term of it.
+        """For each node, whether one of its terms is an operator that defines its own backward pass.
 
         Operators with their own backward pass inside a net's layers do not count.
         """
@@ -170,8 +172,8 @@ class Loss:
         return {CURVED if self._is_curved[index] else UNKNOWN}
 
     def _is_of_no_batch(self, index: int) -> bool:
-        """Whether the node's value does not depend on the batch, as that of a length or of an array that the script
-        made.
+        """Whether the node's value does not depend on the batch, such as that of a length or of an array that the
+        script made.
 
         The workers compare the values of arrays that the script made (see `Factors`).
         """

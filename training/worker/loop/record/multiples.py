@@ -25,10 +25,10 @@ def multiples(
 ) -> set[tuple[str, str]]:
     """Return the factors of a loss's terms, and other numbers in the terms, as (operator, number to five digits).
 
-    With a factor, the operator is the one whose result the factor multiplies. A division and a multiplication by the
-    same number cancel out. `head_gradient`: gradient with which the backward pass begins. `constants`: values of the
-    arrays that have one number, by their names in the record. Terms whose factor is NaN are left out. Returns an empty
-    set if a node has too many factors.
+    The operator beside a factor is the operator whose result is multiplied by the factor. A division and a
+    multiplication by the same number cancel out. `head_gradient`: gradient with which the backward pass begins.
+    `constants`: values of the arrays that have one number, by their names in the record. Terms whose factor is NaN are
+    left out. Returns an empty set if a node has too many factors.
     """
     factors, factors_by_node = set[tuple[str, str]](), {graph.top: {abs(head_gradient)}}
     for index in range(graph.top, -1, -1):  # results come before their inputs

@@ -170,7 +170,7 @@ class Graph:
         ) and self.depends_on_data[index]
 
     def nodes_below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
-        """Return the node and all nodes from which it is computed; `inputs` returns the inputs of a node to follow."""
+        """Return the node and all nodes from which it is computed, found by following `inputs(node)` of each node."""
         unvisited, seen = [index], set[int]()
         while unvisited:
             if (node_index := unvisited.pop()) not in seen:

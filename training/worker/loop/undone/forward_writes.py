@@ -1,9 +1,10 @@
 """Detect parameters that a forward pass changes, such as the vector of a spectral normalization.
 
 Parameters that forward passes change are equal on all workers only if all workers make the same passes. So each worker
-finds the parameters that change in its first batch before the update. Writes by the script itself, outside of its nets,
-are left out. If a step is void, the found parameters are restored. The end of an epoch restores their values from after
-the last step, because validation may make more forward passes on one worker than on another.
+finds the parameters that change in its first batch before the update. Parameters that only the script itself writes to,
+outside of its nets, are left out. A void step restores the parameters that forward passes change. The end of an epoch
+restores the values that these parameters had after the last step, because validation may make more forward passes on
+one worker than on another.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class ForwardWrites:
-    """Finder of the parameters that forward passes change, in the first batch that this process makes."""
+    """Finder of the parameters that forward passes change, which examines the first batch that this process makes."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)

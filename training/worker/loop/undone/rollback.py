@@ -96,9 +96,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Overwritten:
-    """An array, and its copy from before the script itself wrote to the array, such as before the script clipped
-    weights.
-    """
+    """An array, and its copy from before the script itself wrote to the array, for example to clip weights."""
 
     array: Any
     copy: Any

@@ -1,7 +1,7 @@
-"""Copy weights and optimizer states before the script itself writes to these arrays, so that a void step can be undone.
+"""Copy a weight or an optimizer state before the script itself writes to that array, so that a void step can be undone.
 
-A part of a weight, as in `weight[:2] *= 0.5`, is another array over the same memory. So the weight is copied as soon as
-the script takes a part of it.
+A part of a weight, as in `weight[:2] *= 0.5`, is another array over the same memory. So a weight is copied as soon as
+the script takes a part of the weight.
 """
 
 from __future__ import annotations
