@@ -47,7 +47,7 @@ def codes_in(text: str) -> frozenset[str]:
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Check that each of these codes is the code of a rule that can be silenced, and return the codes as a set.
+    """Check that each text in `codes` is the code of a rule that can be silenced, and return the codes as a set.
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """

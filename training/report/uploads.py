@@ -1,8 +1,8 @@
 """Program that uploads a job's results to S3: its commits, the files in `job.output`, and TensorBoard's curves.
 
-For each line of its standard input, the program uploads all new and changed files and prints an `Uploaded` message. The
-program ends when its standard input ends. In S3, the program needs only the permission to put objects. A file that is
-deleted from the shared volume stays in the bucket until the bucket's lifecycle rules delete it.
+For each line of its standard input, the program uploads all new and changed results and prints an `Uploaded` message.
+The program ends when its standard input ends. In S3, the program needs only the permission to put objects. A file that
+is deleted from the shared volume stays in the bucket until the bucket's lifecycle rules delete it.
 
 The coordinator runs this program as a separate process, because accesses to the volume and to S3 may hang for minutes.
 
@@ -93,7 +93,8 @@ class Uploads:
     def sync(self) -> Uploaded:
         """Upload those results of the job that are new or have changed since the last call.
 
-        An unreadable file is skipped and named in the result. At an error of S3, this call uploads no more files.
+        An unreadable file is skipped and named in the returned message. At an error of S3, this call uploads no more
+        files.
         """
         started_at, file_count, total_bytes, failure = time.monotonic(), 0, 0, None
         for name, path in self._files():

@@ -44,7 +44,7 @@ class Statistics:
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """Return mean and variance for the next called norm as arrays, with the dtype of `like`.
+        """Return mean and variance for the next called norm as arrays, with the dtype and shape of `like`.
 
         Raises CannotFreeze if no fitting statistics are given, because the net did not call this norm for the whole
         batch.

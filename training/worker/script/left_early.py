@@ -1,7 +1,7 @@
 """Find, before the script trains, `break` and `return` statements that would leave the loop over epochs.
 
 If one worker leaves the loop, the other workers wait for the missing worker, and a worker that joins does not know that
-the job is over. The source does not show whether the script will reach a found statement; if the script does, the
+the job is over. The source does not show whether the script will reach a `break`. If the script leaves its loop, the
 module `leaving` handles the case.
 """
 

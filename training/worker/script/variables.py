@@ -56,7 +56,7 @@ def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
 class _LoopPass(ast.NodeVisitor):
     """Names that one pass (iteration) of a loop reads and sets, in the order of the loop's statements.
 
-    The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
+    Names of variables and of attributes of `self` are collected. Inner loops are assumed to run at least once.
     """
 
     def __init__(self) -> None:
