@@ -1,1 +1,1 @@
-"""Rules for training scripts with stable codes, the findings of broken rules, and a page for each rule."""
+"""Rules for training scripts, each with a stable code and a page of text, and findings, which report broken rules."""

@@ -1,4 +1,4 @@
-"""Text page of a rule: its reason, a bad example and a good example."""
+"""Text page that explains a rule for training scripts: its reason, a bad example and a good example."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIXED_HINT = (
 
 
 def explain(code: str | None = None) -> str:
-    """Return the page of the rule with this code; without a code, one line for each rule.
+    """Return the text page of the rule with this code; without a code, return one line for each rule.
 
     Raises ValueError if no rule has the code.
     """

@@ -1,8 +1,9 @@
 """Findings: reports that a worker's script breaks rules, unless a rule is silenced.
 
-Each finding is reported once, with file and line. Findings that stop the job are reported together. A rule is silenced
-on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
-`--ignore DT301`. The option of `dyntrain launch` reaches the workers through an environment variable.
+Each finding is reported once, with the script's file and line. Findings that stop the job are reported together in one
+error. A rule is silenced on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`,
+and for a launch by `--ignore DT301`. The option `--ignore` of `dyntrain launch` reaches the workers through an
+environment variable.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Place of one statement in a script."""
+    """Place of one statement in a user's script: a file and its lines."""
 
     file: str  # the script's path
     line: int  # the statement's first line
@@ -38,7 +39,7 @@ class Place(NamedTuple):
 
 
 def codes_in(text: str) -> frozenset[str]:
-    """Return the rule codes in a comma-separated list.
+    """Return the set of the rule codes in a comma-separated text.
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """
@@ -46,7 +47,7 @@ def codes_in(text: str) -> frozenset[str]:
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Return the rule codes as a set.
+    """Check that each text in `codes` is the code of a rule that can be silenced, and return the codes as a set.
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """
@@ -62,7 +63,9 @@ def known_codes(codes: Iterable[str]) -> frozenset[str]:
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode of the checks that has this name. Raises ValueError for an unknown name."""
+    """Return the mode of the checks (`off`, `warn` or `strict`) with the name `text`. Raises ValueError for an unknown
+    name.
+    """
     for mode in MODES:
         if text == mode:
             return mode
@@ -70,10 +73,12 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """Findings of one process: the rules that its script breaks. Raises ValueError for an unknown code or mode.
+    """Findings of one process: the rules that its script breaks.
 
-    A mode given to the launch, which arrives in an environment variable, overrides the script's mode. Codes ignored by
-    the launch and codes ignored by the script are combined.
+    Raises ValueError for an unknown rule code or mode.
+
+    A mode of the checks that is given to `dyntrain launch` arrives in an environment variable, and overrides the mode
+    that the script gives. A rule is ignored if the launch or the script says so.
     """
 
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
@@ -91,17 +96,19 @@ class Findings:
 
     @property
     def stop_messages(self) -> str | None:
-        """Messages of all findings so far that stop the job, or None if no finding does.
+        """Messages of all findings so far that stop the job, or None if no finding stops the job.
 
-        The probe's findings (DT2) are last, because other findings may be their cause.
+        Findings of the first batch's probe (codes DT2..) come last, because findings with other codes may show the
+        cause.
         """
         return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
     def find(self, code: str, place: Place | None = None, /, **values: object) -> str | None:
-        """Report that the script breaks the rule `code`, at `place` or at the script's running line.
+        """Report that the script breaks the rule `code`, at `place` or, without a place, at the script's running line.
 
-        `values`: inserted in the rule's format strings. Returns the message with which to stop the job. Returns None if
-        the rule is silenced, or if it is a warning, which is logged once for each place in the script.
+        `values`: texts and numbers to insert in the rule's format strings. Returns the message with which the caller
+        stops the job. Returns None if the job is not to be stopped, because the rule is silenced or is a warning. A
+        warning is logged once for each place in the script.
         """
         rule, place = RULES[code], place or script_line()
         if (silenced_by := self._silence_reason(rule, place)) is not None:
@@ -141,7 +148,10 @@ def _ignored_codes(place: Place) -> set[str]:
 
 
 def script_line() -> Place | None:
-    """Return the place of the innermost running statement outside of libraries, or None if there is none."""
+    """Return the place of the user's running statement: the innermost on the call stack that is not in LIBRARIES.
+
+    Returns None if no statement on the call stack is outside of LIBRARIES.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back
@@ -152,5 +162,5 @@ def script_line() -> Place | None:
 
 @lru_cache(1024)
 def _last_line(code: CodeType, instruction: int) -> int | None:
-    """Return the last line of the expression or statement that the instruction belongs to."""
+    """Return the number of the last line of the expression or statement to which a bytecode instruction belongs."""
     return next(islice(code.co_positions(), instruction // 2, None), (None, None))[1]

@@ -1,7 +1,8 @@
-"""Table of the rules by which scripts are checked; a rule's code never changes its meaning. Pure.
+"""Table of the rules by which training scripts are checked; the meaning of a rule's code never changes. Pure.
 
-An `error` stops the job, because the script's own numbers prove the mistake. A `warning` is only inferred from the
-source, from names, or from how an array was made. The page of a rule is `training/rules/CODE.md`.
+A broken rule of severity `error` stops the job, because the script's own numbers prove the mistake. A broken rule of
+severity `warning` does not stop the job, because the mistake is only inferred from the source, from names, or from how
+an array was made. The text page that explains a rule is the file `training/rules/CODE.md`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ MOST_RULE_WORDS = 30  # most words of sentence and remedy together
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule, with format strings for the mistake (`sentence`) and for the code to write (`remedy`).
+    """A rule for scripts, with format strings that describe the mistake (`sentence`) and the code to write (`remedy`).
 
-    A `fixed` rule cannot be silenced, because the job cannot continue after the mistake.
+    A rule with `fixed` cannot be silenced, because the job cannot continue after the mistake.
     """
 
     code: str  # such as DT101

@@ -1,1 +1,1 @@
-"""Report of a job as one page, made from the job's events or from the history in its reports."""
+"""Report of a job: an HTML page, an image, text and TensorBoard curves, made from its events or its reports."""

@@ -1,4 +1,6 @@
-"""TensorBoard entries for a job's events: curves over its steps, and texts about membership changes. Pure."""
+"""Convert a job's events to TensorBoard entries: curves over the job's steps, and texts about membership
+changes. Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Void:
-    """Mark that the training from `step` on did not count and is repeated."""
+    """Mark that training from step `step` on was undone and is repeated, so that TensorBoard drops its curves from
+    there.
+    """
 
     at: float  # Unix time
     step: int
@@ -42,14 +46,14 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Converter of a job's events into TensorBoard entries."""
+    """Converter of a job's events, one by one, into TensorBoard entries."""
 
     step: int = 0  # last step reached
     over: bool = False  # whether the job has ended
     _changes: dict[int, str] = field(default_factory=dict)
 
     def entries_of(self, event: events.Event) -> Iterator[Entry]:
-        """Yield the entries of the next event."""
+        """Yield the TensorBoard entries for `event`, which must be the job's next event."""
         self.over = self.over or isinstance(event, events.Finished | events.Failed)
         match event:
             case events.Segment():
@@ -77,7 +81,9 @@ class Board:
 
 
 def entries_of_history(history: JobHistory, after: float) -> Iterator[Entry]:
-    """Yield the entries after the time `after`, from the history in a job's reports."""
+    """Yield TensorBoard entries for all points and marks after the time `after` in the history that a job's report
+    contains.
+    """
     steps_by_time = [(point.at, point.step) for point in history.points]
     for point in history.points:
         if point.at > after:
@@ -90,7 +96,9 @@ def entries_of_history(history: JobHistory, after: float) -> Iterator[Entry]:
 
 
 def latest_time(history: JobHistory) -> float:
-    """Return the time of the last point or mark in a history, or 0 if it has none."""
+    """Return the time of the latest point or mark in a job's history, or 0 if the history has neither
+    points nor marks.
+    """
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 
@@ -129,5 +137,5 @@ def _spaced(name: str) -> str:
 
 
 def _as_code(text: str) -> str:
-    """Format text as code, in TensorBoard's Markdown."""
+    """Return the text as a code block in Markdown, which TensorBoard shows."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""TensorBoard's event files of a job. Needs the package `tensorboard`."""
+"""Write a job's curves and texts to event files for TensorBoard. This module needs the package `tensorboard`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FLUSH_SECONDS = 2
 class BoardFiles:
     """Writer of a job's event files for TensorBoard in `folder`.
 
-    Event files that this class wrote in the folder earlier are removed, so that TensorBoard shows nothing twice.
+    Event files that this class wrote to the folder earlier are deleted, so that TensorBoard shows no curve twice.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Create the folder if necessary, and begin a new file. Raises OSError."""
+        """Create the folder if necessary, and begin a new event file. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         earlier_files = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)

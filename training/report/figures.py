@@ -1,6 +1,7 @@
-"""Figures as SVG without scripts and external files, so that the page's security policy may forbid them. Pure.
+"""Draw figures as SVG without scripts and external files, because the report page's security policy forbids both. Pure.
 
-A figure shows one curve over time, and membership changes as numbered marks. ElementTree escapes all text.
+A figure shows one curve over time, and membership changes as numbered marks. Python's ElementTree escapes all text in
+the SVG.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SVG = "http://www.w3.org/2000/svg"
 
 @dataclass(frozen=True)
 class Mark:
-    """A numbered vertical line at the time `at`, with `text` as its title."""
+    """A numbered vertical line in a figure, at the time `at`, which shows `text` under the mouse pointer."""
 
     at: float  # Unix time
     number: int
@@ -37,10 +38,10 @@ def figure(
     steps: bool = False,
     from_zero: bool = False,
 ) -> str:
-    """Draw a curve of (time, value); a value of None leaves a gap.
+    """Return as SVG the curve through points (time, value); a value of None leaves a gap.
 
-    `steps`: whether to draw a stepped line, because each value is valid from the time of the previous value on.
-    `from_zero`: whether the value axis begins at 0 or below.
+    `steps`: whether to draw a stepped line, in which each value holds from the time of the previous point to the time
+    of its own point. `from_zero`: whether the value axis begins at 0 or below.
     """
     values = [value for _, value in curve if value is not None and isfinite(value)]
     lowest, highest = (min(values), max(values)) if values else (0.0, 1.0)
@@ -94,7 +95,7 @@ def figure(
 
 
 def ticks_of(low: float, high: float) -> list[float]:
-    """Return three to seven round numbers that enclose `low` and `high`."""
+    """Return three to seven equidistant round numbers for an axis, from at most `low` to at least `high`."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
     least_step = (high - low) / 4
@@ -104,7 +105,7 @@ def ticks_of(low: float, high: float) -> list[float]:
 
 
 def split_at_gaps(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """Split the curve at values that are None or not finite, and omit these values."""
+    """Return the pieces of the curve between values that are None or not finite."""
     segments: list[list[tuple[float, float]]] = [[]]
     for at, value in curve:
         if value is None or not isfinite(value):
@@ -115,7 +116,9 @@ def split_at_gaps(curve: Sequence[tuple[float, float | None]]) -> list[list[tupl
 
 
 def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Reduce a long curve to the minimum and the maximum of each stretch of points, so that no peak is lost."""
+    """Reduce a long curve to the lowest and the highest point of each stretch of successive points, so that no peak is
+    lost.
+    """
     if len(curve) <= MOST_POINTS:
         return list(curve)
     stretch_size = ceil(2 * len(curve) / MOST_POINTS)
@@ -139,7 +142,7 @@ def _add_line(root: Tree.Element, css_class: str, x1: float, y1: float, x2: floa
 
 
 def _add_text(root: Tree.Element, text: str, x: float, y: float, anchor: str, hides_when_narrow: bool = False) -> None:
-    """Add a text, which is hidden on a narrow screen if `hides_when_narrow`."""
+    """Add a text at (x, y) to the SVG element `root`; with `hides_when_narrow`, narrow screens hide the text."""
     position = {"x": _rounded(x), "y": _rounded(y), "text-anchor": anchor}
     Tree.SubElement(root, "text", {**position, "class": "second"} if hides_when_narrow else position).text = text
 

@@ -1,6 +1,7 @@
 """HTML page of the report in one file, without scripts, fonts or external images. Pure.
 
-Metric names, reasons and tracebacks come from scripts and machines, so every text is escaped where it is inserted.
+Metric names, reasons and tracebacks come from scripts and machines, so every text is escaped where it is inserted in
+HTML.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(story: Story, audit: str) -> str:
-    """Return the HTML page. `audit`: sentence that says whether each sample was trained on once."""
+    """Return the HTML page of a job's report. `audit`: a sentence that says whether each sample was trained on exactly
+    once in each finished epoch.
+    """
     sections = [
         f"<h1>{escape(story.name)}</h1>",
         f"<p>{escape(lifetime(story))}</p>",
@@ -68,7 +71,7 @@ def lifetime(story: Story) -> str:
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:
-    """Return title and SVG of each curve."""
+    """Return the title and the SVG figure of each curve in the report."""
     shown_changes = story.changes[-MOST_MARKS:]
     marks = [
         Mark(change.at, number, f"{number}: {change.cause}")
@@ -103,7 +106,7 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
 
 
 def facts_of(story: Story, audit: str) -> dict[str, str]:
-    """Return the job's summary, which the page and the command line show."""
+    """Return the lines of the job's summary by their headings, for the HTML page and the command line."""
     last_point = story.points[-1] if story.points else None
     metrics = (
         ", ".join(f"{name} {_value_text(value)}" for name, value in last_point.metrics.items()) if last_point else ""
@@ -155,7 +158,9 @@ def _changes_table(story: Story) -> str:
 
 
 def rows_of_changes(story: Story) -> list[list[str]]:
-    """Return the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
+    """Return the table of membership changes: number, time since the start, epoch, cause, joined, left,
+    pause, phases.
+    """
     return [_change_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 

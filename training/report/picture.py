@@ -1,4 +1,4 @@
-"""Image with all curves of the report, for documents that cannot show HTML. Pure."""
+"""Draw one image with all curves of a job's report, for documents that cannot show HTML. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ text { fill: #333; font-size: 12px; } .title { font-size: 15px; } .name { font-s
 
 
 class NoFont(RuntimeError):
-    """No usable font is installed; the message lists the usable fonts."""
+    """No font that the image can use is installed; the message lists the fonts that the image can use."""
 
 
 def picture(story: Story) -> str:
-    """Draw the image as SVG on a white background."""
+    """Return the image with all curves of the job, as SVG on a white background."""
     svg_parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD_HEIGHT
     for title, svg in figures_of(story):
         svg_start = f'<svg x="{MARGIN}" y="{y + TITLE_HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
@@ -39,7 +39,7 @@ def picture(story: Story) -> str:
 
 
 def without_text(drawing: str) -> str:
-    """Return the SVG without its texts, as a machine without fonts renders it."""
+    """Return the SVG image without its texts, which looks like the image on a machine without fonts."""
     return re.sub(r"<text\b.*?</text>", "", drawing, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Make a report from a job's files on the shared volume."""
+"""Make a job's report from the job's files on the shared volume."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NO_LEDGER = "not audited: the folder of the events has no ledger of the job"
 
 
 def story_of_file(file: Path) -> Story:
-    """Make a job's story (the data of its report) from its events file or its folder.
+    """Make a job's story (the data of its report) from the path of its events file or of its folder.
 
-    Raises OSError, records.Unreadable or ValueError if it has no readable events.
+    Raises OSError, records.Unreadable or ValueError if the path has no readable events.
     """
     file = events_file(file)
     file.open("rb").close()
@@ -29,12 +29,14 @@ def story_of_file(file: Path) -> Story:
 
 
 def events_file(file: Path) -> Path:
-    """Return `file`, or the events file in `file` if that is a job's folder."""
+    """Return the path of the events file in `file` if `file` is a job's folder, otherwise `file` itself."""
     return JobFolder(file).events if file.is_dir() else file
 
 
 def audit_text(folder: Path) -> str:
-    """Return the result of the audit of the job's ledger, as a sentence."""
+    """Return a sentence that says whether the job's ledger shows each sample to be trained on once in each finished
+    epoch.
+    """
     try:
         audit = audit_directory(JobFolder(folder).ledger)
     except FileNotFoundError:
@@ -46,13 +48,17 @@ def audit_text(folder: Path) -> str:
 
 
 def write_page(file: Path, story: Story, audit: str) -> None:
-    """Write the HTML page to `file`. Raises OSError."""
+    """Write the HTML page of a job's report to `file`. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page(story, audit), encoding="utf-8")
 
 
 def write_picture(file: Path, story: Story) -> None:
-    """Write the image to `file` as PNG. Raises OSError and NoFont. Needs the package `resvg_py`."""
+    """Write the image with all curves to `file` as PNG.
+
+    Raises OSError if the file cannot be written, and NoFont if texts cannot be drawn. This function needs the package
+    `resvg_py`.
+    """
     from resvg_py import svg_to_bytes
 
     svg = picture(story)
@@ -66,7 +72,7 @@ def write_picture(file: Path, story: Story) -> None:
 
 
 def summary(story: Story, audit: str, *, with_changes: bool = False) -> str:
-    """Return the summary as text, if `with_changes` with a line for each membership change."""
+    """Return the job's summary as text; with `with_changes`, add a line for each membership change."""
     facts = facts_of(story, audit)
     name_width = max(map(len, facts))
     lines = [story.name, *(f"  {name.ljust(name_width)}  {text}" for name, text in facts.items())]
@@ -77,5 +83,5 @@ def summary(story: Story, audit: str, *, with_changes: bool = False) -> str:
 
 
 def as_data(story: Story, audit: str) -> dict[str, Any]:
-    """Return the story, the audit and the summary as data for JSON."""
+    """Return the job's story, its audit and its summary as one dict, to be written as JSON."""
     return {**asdict(story), "counts": dict(story.counts), "audit": audit, "facts": facts_of(story, audit)}

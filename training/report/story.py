@@ -1,4 +1,6 @@
-"""Story of a job: all data that its report shows, from its events or from the history in its reports. Pure."""
+"""Story of a job: all data that its report page shows, made from its events or from the history in its latest report.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from dyntrain.training import events
 
 @dataclass(frozen=True)
 class Point:
-    """Results of the training segment that ended at the time `at`; a metric that was not a number is None."""
+    """Results of the training segment that ended at the time `at`; a metric that was NaN or infinite is None."""
 
     at: float  # Unix time
     epoch: int
@@ -41,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Note:
-    """An event that the report lists, and that is no membership change."""
+    """An event other than a membership change that the report lists, such as a lost worker."""
 
     at: float  # Unix time
     what: str  # kind of the event
@@ -53,7 +55,7 @@ class Note:
 class Story:
     """All data that a report shows.
 
-    Without all events, a story is made from the bounded history in a job's reports.
+    A story is made from all events of a job, or from the short history that the job's latest report contains.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Story:
 
     @property
     def kept(self) -> int:
-        """Number of completed changes in which no worker was restarted."""
+        """Number of completed membership changes in which the remaining workers were not restarted."""
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
@@ -98,7 +100,9 @@ _NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED_EVENTS}
 
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
-    """Make the story from a job's events; the job may still run. Raises ValueError if there are no events."""
+    """Make a job's story from all its events so far; the job may still run. Raises ValueError if there are
+    no events.
+    """
     all_events = list(job_events)
     if not all_events:
         raise ValueError("the job has no events yet")
@@ -127,7 +131,7 @@ def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
 
 
 def story_of_report(report: JobReport) -> Story:
-    """Make the story from the job's latest report. Raises ValueError if the report has no history."""
+    """Make a job's story from the history in its latest report. Raises ValueError if the report has no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
         raise ValueError(

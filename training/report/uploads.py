@@ -1,13 +1,14 @@
 """Program that uploads a job's results to S3: its commits, the files in `job.output`, and TensorBoard's curves.
 
+For each line of its standard input, the program uploads all new and changed results and prints an `Uploaded` message.
+The program ends when its standard input ends. In S3, the program needs only the permission to put objects. A file that
+is deleted from the shared volume stays in the bucket until the bucket's lifecycle rules delete it.
+
+The coordinator runs this program as a separate process, because accesses to the volume and to S3 may hang for minutes.
+
+This command uploads to `commits/`, `output/` and `tensorboard/` in `s3://my-bucket/runs/job-1/`:
+
     python -m dyntrain.training.report.uploads /myEFSvolume/dyntrain/demo/job-1 s3://my-bucket/runs
-
-This command uploads to `commits/`, `output/` and `tensorboard/` in `s3://my-bucket/runs/job-1/`. For each line of
-standard input, the program uploads new and changed files and prints an `Uploaded` message. The program ends when its
-standard input ends. The program needs only the right to put objects. Files removed from the volume stay in the bucket,
-until the bucket's lifecycle rules delete them.
-
-The coordinator runs this program as a separate process because the volume and S3 may hang for minutes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Bucket(Protocol):
     """Destination of uploads."""
 
     def put(self, key: str, content: IO[bytes]) -> None:
-        """Upload an object of any size, completely or not at all. Raises one of S3_ERRORS."""
+        """Upload an object of any size, completely or not at all. Raises one of S3_ERRORS if the upload fails."""
 
 
 class S3Folder:
@@ -59,10 +60,10 @@ class S3Folder:
 
 
 class Curves:
-    """TensorBoard's event file of the job.
+    """The event file with the job's curves for TensorBoard, which is uploaded to the bucket.
 
-    The file has the same name on all nodes. So the next coordinator's file replaces the previous coordinator's file in
-    the bucket, and TensorBoard shows nothing twice.
+    The event file has the same name on all nodes. So in the bucket a new coordinator's event file replaces that of the
+    previous coordinator, and TensorBoard shows no curve twice.
     """
 
     def __init__(self, job: JobFolder, folder: Path) -> None:
@@ -73,7 +74,10 @@ class Curves:
         self._tail, self._board = EventTail(job.events), Board()
 
     def updated_file(self) -> Path:
-        """Add new events to the file, and return its path. Raises OSError and Unreadable."""
+        """Add the job's new events to the event file, and return the file's path.
+
+        Raises OSError and Unreadable if the events cannot be read.
+        """
         while new_events := self._tail.next():
             self._files.write(entry for event in new_events for entry in self._board.entries_of(event))
         return next(path for path in self._folder.iterdir() if path.is_file())
@@ -87,9 +91,10 @@ class Uploads:
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def sync(self) -> Uploaded:
-        """Upload new and changed files.
+        """Upload those results of the job that are new or have changed since the last call.
 
-        An unreadable file is skipped and named in the result. An error of S3 ends the pass over the files.
+        An unreadable file is skipped and named in the returned message. At an error of S3, this call uploads no more
+        files.
         """
         started_at, file_count, total_bytes, failure = time.monotonic(), 0, 0, None
         for name, path in self._files():
@@ -110,7 +115,10 @@ class Uploads:
         return Uploaded(files=file_count, size=total_bytes, seconds=time.monotonic() - started_at, failed=failure)
 
     def _upload(self, name: str, path: Path) -> int | None:
-        """Upload one file; returns its size in bytes, or None for an unchanged file. Links and pipes are ignored."""
+        """Upload one file; returns its size in bytes, or None if the file is not uploaded.
+
+        Unchanged files and pipes are not uploaded; a link raises OSError.
+        """
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
             file_status = os.fstat(content.fileno())
             size_and_time = (file_status.st_size, file_status.st_mtime_ns)
@@ -121,9 +129,10 @@ class Uploads:
             return file_status.st_size
 
     def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
-        """Yield each result's name in the bucket, and its path or a function that makes the file.
+        """Yield for each result file its name in the bucket, and its path or a function that makes the file and returns
+        its path.
 
-        Files with a leading dot are incomplete and left out.
+        Files whose names begin with a dot are left out, because they may be incomplete.
         """
         for path in sorted(self._commits.glob("*.commit"), reverse=True):
             yield f"commits/{path.name}", path

@@ -1,4 +1,4 @@
-"""Run an experiment for the command line: show its progress and result, and delete its files."""
+"""Run an experiment for the command line: print its progress and its result, and delete its files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ INTERRUPTED_CODE, BAD_COMMAND_CODE = 130, 2
 def run_experiment(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
-    No process of the experiment outlives the call. Files are left only if the script does not train the same on
-    changing workers.
+    No process of the experiment outlives the call. The experiment's logs are kept only if the verdict is not that the
+    script trains the same on changing workers.
     """
     return run_below(lambda: asyncio.run(_run_experiment(options, as_json)))
 
@@ -50,10 +50,10 @@ async def _run_experiment(options: Options, as_json: bool) -> int:
 
 
 def _delete_files(folder: Path, verdict: Verdict) -> list[str]:
-    """Delete the experiment's files, or only the steps' arrays if the script does not train the same on changing
-    workers.
+    """Delete the experiment's files if the script trains the same on changing workers; otherwise delete only saved
+    arrays.
 
-    Returns the paths of the logs that are left.
+    Returns the paths of the logs that are kept.
     """
     if not verdict.exit_code:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,10 @@
 """Find the first step at which two runs of a script differ by more than rounding. Pure.
 
-A difference is relative: the norm of the difference of two arrays, divided by the norm of the first array. One rounding
-of a float is about 1e-7. A *nudged* run, whose initial weights differ by one rounding, measures the effect of rounding
-on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding if
-it is at most `ROUNDING_FACTOR` times the effect of rounding.
+All differences are relative: the norm of the difference of two arrays, divided by the norm of the first array. One
+rounding of a float32 makes a difference of about 1e-7. A *nudged* run, whose initial weights differ by one rounding,
+measures the effect of rounding on the script. Sums over workers are rounded differently from sums in one process, so
+small differences are no mistake. A difference is taken for rounding if it is at most `ROUNDING_FACTOR` times the
+difference that the nudged run has from the run without nudge.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Key = tuple[int, int]  # a loop, and a step
 class Divergence:
     """First step and array in which two runs differ.
 
-    `missing`: the run that did not make the step, or empty if both runs made it.
+    `missing`: the run that did not make the step, `one` or `members`, or empty if both runs made the step.
     """
 
     key: Key
@@ -50,11 +51,11 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of the comparison of two runs.
+    """Result of the comparison of a script's run in one process with its run on several workers.
 
-    `difference`: largest relative difference of weights before the first step that differs. `rounding`: largest effect
-    of rounding on the weights. `blind`: first step at which rounding alone is too large to compare, or None if all
-    steps were compared.
+    `difference`: largest relative difference of the weights, before the first step in which the runs differ.
+    `rounding`: largest relative difference of the weights that rounding alone makes. `blind`: first step at which
+    rounding alone makes the runs too different to compare, or None if all steps were compared.
     """
 
     difference: float
@@ -64,9 +65,10 @@ class Comparison:
 
 
 def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, float]:
-    """Return the relative differences of two runs' arrays, by name.
+    """Return by name the relative difference between each array of one run and the same array of another run.
 
-    A difference is infinite if `other_arrays` lacks the array or has NaNs at other places.
+    The difference is infinite if `other_arrays` lacks the array, or if one of the two arrays is NaN where the other is
+    not.
     """
     norms = {name: _norm(array) for name, array in arrays.items() if _array_kind(name) in LEAST_EFFECT}
     largest_norms = {
@@ -78,8 +80,8 @@ def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, floa
 
 
 def distance(array: NDArray[np.float64], other_array: NDArray[np.float64] | None, least_norm: float = 0.0) -> float:
-    """Return the norm of two arrays' difference, divided by the first array's norm, or by `least_norm` if that is
-    larger.
+    """Return the norm of two arrays' difference, divided by the first array's norm or by `least_norm`, the larger of
+    both.
     """
     if other_array is None or other_array.shape != array.shape:
         return math.inf
@@ -102,7 +104,7 @@ def _array_kind(name: str) -> str:
 
 
 class Rounding:
-    """Largest effect of rounding on each array up to a step, and the median of these effects."""
+    """Largest relative difference that rounding makes in each array up to a step, and the median over the arrays."""
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
@@ -128,9 +130,11 @@ class Rounding:
 def compare(
     one_process: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """Compare a script's run in one process with its run on several workers, up to the first step that differs.
+    """Compare a script's run in one process with its run on several workers, up to the first step in which the runs
+    differ.
 
-    `nudged`: run in one process that measures rounding. `members`: each worker's arrays of each step.
+    `nudged`: a run in one process with slightly changed initial weights, which measures the effect of rounding.
+    `members`: in the run on several workers, each worker's arrays of each step.
     """
     rounding, largest_difference = Rounding(), 0.0
     for key in sorted(one_process):
@@ -172,7 +176,7 @@ def compare(
 
 
 def drew_alike(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
-    """Whether all workers drew as many random numbers in the step as one process did.
+    """Whether each worker drew as many random numbers in a step as the script drew in one process.
 
     If the numbers of draws are equal, random draws are not the cause of a difference.
     """
@@ -196,9 +200,9 @@ def _is_finite(arrays: Arrays) -> bool:
 
 
 def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays]) -> Divergence | None:
-    """Return the first difference of two runs in one process, or None if there is none.
+    """Return the first difference of two runs of the script in one process, or None if the runs are equal.
 
-    The result is also None if differences by rounding have grown gradually, as with too high a learning rate.
+    The result is also None if tiny differences by rounding have grown step by step, as with too high a learning rate.
     """
     largest_before = LEAST_ROUNDING
     for key in sorted(run):

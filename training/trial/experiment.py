@@ -69,7 +69,7 @@ DRAWS_SHARE = 0.1  # random draws that cause at least this share of a difference
 class Options:
     """Options of an experiment.
 
-    Without a plan of membership changes, the seed and the number of steps determine one.
+    If `plan` is None, a plan of membership changes is made from the seed and the script's steps.
     """
 
     command: Sequence[str]
@@ -84,7 +84,7 @@ class Options:
 class Experiment:
     """One experiment of `dyntrain check`.
 
-    `folder`: for the experiment's files; the script writes its own files to the current folder.
+    `folder`: the folder of the experiment's own files; files that the script writes go to the current folder.
     """
 
     def __init__(self, options: Options, folder: Path, report_progress: Callable[[str], None]) -> None:
@@ -161,7 +161,9 @@ class Experiment:
                 watch_task.cancel()
 
     async def _rule_findings(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Run the script with the rules on, and return the rules' findings; all other runs have the rules off."""
+        """Run the script once with the rules of `dyntrain.training.checks` on, and return the findings. Runs that are
+        compared have the rules off.
+        """
         order = self._order(RULES).model_copy(update={"rules": True})
         with contextlib.suppress(TooLong):
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
@@ -202,10 +204,10 @@ class Experiment:
         )
 
     def _environment(self, order_file: Path | None, checks: str = "off") -> Mapping[str, str]:
-        """Return the environment variables of a run, which are like a worker's.
+        """Return the environment variables of a run, which are like those of a job's worker.
 
-        A run uses only CPUs, and parallel runs share the CPU's threads. By default no rule stops a run, because the
-        experiment compares numbers.
+        A run uses only CPUs, and parallel runs share the CPU's threads. By default the rules are off, because a rule
+        that stops a run would prevent the comparison.
         """
         thread_count = str(max(1, (os.cpu_count() or 1) // 3))
         overrides = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", thread_count), "CUDA_VISIBLE_DEVICES": ""}
@@ -246,9 +248,10 @@ class Experiment:
     async def _verdict_on_reruns(
         self, command: Sequence[str], one_arrays: Mapping[Key, Arrays], nudged_arrays: Mapping[Key, Arrays]
     ) -> Verdict | None:
-        """Return a verdict if the script gives different results in each run, otherwise None.
+        """Return a verdict if two equal runs of the script in one process give different results, otherwise None.
 
-        If rounding seems to have a large effect, a third run shows whether rounding is the cause.
+        The script is run again only if the nudged run has other initial weights or differs much, which may not be an
+        effect of rounding.
         """
         first_key = min(one_arrays)
         rounding = Rounding()

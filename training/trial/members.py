@@ -2,9 +2,9 @@
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-Because this is a separate program, one file contains its output and its workers' output. After each planned step the
-workers wait until the joining or restarted worker is ready. So each change happens at its planned step, even on a slow
-machine.
+This is a separate program, so that one log file contains the launcher's output and the workers' output. After each step
+with a planned change, all workers wait until the joining or restarted worker is ready. So each membership change
+happens at its planned step, even on a slow machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BASE_HOST = "127.0.0.1"
 
 
 class PlannedHosts(FileHosts):
-    """Hosts that the plan sets, not a host file."""
+    """The job's hosts, which follow the experiment's plan instead of a host file."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [BASE_HOST], elastic=False)
@@ -46,7 +46,8 @@ class PlannedHosts(FileHosts):
 def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
     """Return the hosts for the next planned number of workers, `workers`. Pure.
 
-    The base host stays, and the earliest added hosts leave first. `joined`: number of addresses used so far.
+    The first host always stays; of the other hosts, those that were added first leave first. `joined`: number of hosts
+    added so far, so that no address is used twice.
     """
     base_host, *added_hosts = present_hosts
     if workers <= len(present_hosts):
@@ -55,7 +56,9 @@ def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[s
 
 
 def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
-    """Whether `lost` workers were lost, and each instance has a ready worker since then. Pure."""
+    """Whether at least `lost` workers were lost, and the last event of each instance is that its worker became ready.
+    Pure.
+    """
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
     last_events: dict[object, object] = {}
@@ -66,7 +69,7 @@ def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: 
 
 
 async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
-    """Make all planned changes, each after its step."""
+    """Make each planned membership change after its step, and let the workers continue when the change is complete."""
     workers_by_step, joined_hosts = {change.step: change.workers for change in plan.changes}, 0
     for step in plan.steps:
         await _wait_until(partial(_is_step_done, order, step))
@@ -94,7 +97,7 @@ async def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 def events_of(order: Order) -> list[dict[str, Any]]:
-    """Return the job's events so far."""
+    """Return the events that the job has written so far, without an incomplete last line."""
     try:
         lines = (order.folder / EVENTS_FILE).read_text().splitlines(keepends=True)
     except FileNotFoundError:
@@ -103,7 +106,7 @@ def events_of(order: Order) -> list[dict[str, Any]]:
 
 
 async def train(folder: Path, plan: Plan, command: Sequence[str]) -> int:
-    """Run the job with the planned changes; return the exit code of `launch`."""
+    """Run the script as a job with the planned membership changes; returns the exit code of `launch`."""
     order_file = folder / "order.json"
     order = Order.model_validate_json(order_file.read_text())
     options = ["-n", "1", "--launcher", "local", "--segment-steps", "1", "--boundary", "segment"]

@@ -1,7 +1,7 @@
 """Plan of an experiment: its membership changes and their steps. Pure.
 
-A plan can be written as `3=3 6=kill1-before 9=2`: three workers after step 3, and two after step 9. In step 6, the
-worker of rank 1 is killed before its gradients are summed.
+A plan can be written as `3=3 6=kill1-before 9=2`: three workers after step 3, and two workers after step 9. In step 6
+of this plan, the worker of rank 1 is killed before its gradients are summed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes and kills in the order of their steps, at most one per step.
+    """Changes of the number of workers, and kills of workers, in the order of their steps; each step has at most one.
 
     Steps are counted over all loops of the script.
     """
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Steps after which all workers wait until the planned change is made."""
+        """Steps after which all workers wait until a planned change, or the restart of a killed worker, is complete."""
         return tuple(sorted([change.step for change in self.changes] + [kill.step for kill in self.kills]))
 
 
@@ -80,10 +80,11 @@ def parse(text: str) -> Plan:
 def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
     """Make a plan of membership changes for a script.
 
-    `loops`: the steps of each loop. `epochs`: the last step of each epoch. In the longest loop, one worker joins within
-    an epoch and one at an epoch's start. Then the first worker is killed and joins again within an epoch, and one
-    worker leaves. A short loop has only the first of these changes. Between two loops the number of workers changes.
-    The seed determines the steps.
+    `loops`: the numbers of the steps in each loop over epochs. `epochs`: the number of the last step of each epoch. In
+    the longest loop, one worker joins within an epoch, and one worker joins at an epoch's start. Later in this loop,
+    the worker of rank 0 is killed and joins again within an epoch, and finally one worker leaves. If the longest loop
+    is too short for all changes, the last changes are left out. Between two loops, the number of workers changes. The
+    seed determines at which steps the changes come.
     """
     random_generator = np.random.Generator(np.random.PCG64([seed, 1]))
     loop_ends = [loop[-1] for loop in loops[:-1] if loop]
@@ -100,10 +101,10 @@ def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int]
 
 
 def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generator: np.random.Generator) -> Plan:
-    """Plan the changes within a loop.
+    """Plan the membership changes within one loop over epochs.
 
-    The first step has one worker, and about a quarter of the steps follow each change. The kill comes before the sum of
-    gradients, because then the survivors must undo the step.
+    The loop begins with one worker, and about a quarter of its steps lie between two changes. The kill comes before the
+    killed worker's gradients are summed, because then the surviving workers must undo the step.
     """
     step_count = len(steps)
     if not step_count:
@@ -128,7 +129,9 @@ def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generato
 
 
 def _nearest(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
-    """Return the step of `candidates` that is nearest to `step` and not avoided, or `step` if there is no such step."""
+    """Return the nearest step to `step` in `candidates` for which `is_avoided` is false, or `step` if all
+    are avoided.
+    """
     return min(
         (candidate for candidate in candidates if not is_avoided(candidate)),
         key=lambda candidate: abs(candidate - step),

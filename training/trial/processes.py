@@ -1,4 +1,6 @@
-"""Run the processes of an experiment; each has a log file and a time limit, and none outlives the experiment."""
+"""Run the processes of an experiment. Each process has a log file and a time limit, and ends before the experiment
+ends.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ LONGEST_LINE = 300  # most characters of a log line that are shown
 
 
 class TooLong(Exception):
-    """A run's time limit has passed."""
+    """A process of an experiment did not end within its time limit."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class EndedRun:
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> EndedRun:
-    """Run a command to its end. Raises TooLong if it runs for more than `seconds`.
+    """Run a command until it ends. Raises TooLong if it runs for more than `seconds`.
 
-    No process of the command's process group is left on return.
+    On return, all processes of the command's process group have ended.
     """
     with log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(

@@ -35,9 +35,9 @@ def step_arrays(order: Order) -> dict[Key, Arrays]:
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
-    """Return the numbers of the steps in each loop.
+    """Return for each loop over epochs the numbers of its steps.
 
-    A loop's first key is left out, because its arrays are the initial values from before the loop's first step.
+    A loop's first key in `keys` is left out, because it stands for the initial weights, before the loop's first step.
     """
     loops: dict[int, list[int]] = {}
     for loop, step in sorted(keys):
@@ -46,14 +46,16 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
 
 
 def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
-    """Return the last step of each epoch."""
+    """Return the number of the last step of each epoch."""
     return {
         step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
     }
 
 
 def member_files(order: Order) -> dict[Key, list[tuple[SavedStep, Path]]]:
-    """Return the files of all workers at each step, from the last generation that made the step."""
+    """Return for each step the files that all workers saved, from the last generation (group of workers) that made the
+    step.
+    """
     latest_files: dict[Key, list[tuple[SavedStep, Path]]] = {}
     for saved_step, path in saved_steps(order.steps_folder):
         step_files = latest_files.setdefault((saved_step.loop, saved_step.step), [])
@@ -81,13 +83,13 @@ def exit_text(ended: EndedRun) -> str:
 
 
 def refusal(ended: EndedRun) -> str | None:
-    """Return the whole reason why the job refused the script, or None if the script was not refused."""
+    """Return the full text of why the job refused the script, or None if the job did not refuse the script."""
     match = REFUSED_PATTERN.search(ended.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
 def script_error(order: Order, ended: EndedRun) -> str | None:
-    """Return the error that ended a worker's script while the job continued.
+    """Return the error by which the script ended on one worker while the job continued without that worker.
 
     Returns None if all lost workers were killed by the experiment.
     """
@@ -100,8 +102,8 @@ def script_error(order: Order, ended: EndedRun) -> str | None:
 
 
 def failure_reason(ended: EndedRun) -> str:
-    """Return the reason for the job's failure from the launcher's message, or the log's last line without such a
-    message.
+    """Return why the job failed, as the launcher's message in the log says; without such a message, the log's last
+    line.
     """
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
         if BEFORE_REASON in line:

@@ -1,6 +1,7 @@
-"""Find variables of the script that differ on a joined worker from other workers and from one process. Pure.
+"""Find variables of the script that have other values on a joined worker than on other workers and in one process.
+Pure.
 
-A variable that depends on each worker's own samples differs on all workers, so it is not reported.
+A variable that depends on each worker's own samples differs on all workers, so that variable is not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Variables:
         self._bounds: dict[str, float] = {}
 
     def different_between_workers(self, upto: Key) -> list[str]:
-        """Return the variables that differ between workers at the start of a step up to `upto`, arrays first."""
+        """Return the names of variables that differ between workers at the start of any step up to `upto`, arrays
+        first.
+        """
         array_sizes: dict[str, int] = {}
         for key in self._steps_of_several_workers(upto):
             for name in self._names(key, HELD):
@@ -36,7 +39,9 @@ class Variables:
         return sorted(array_sizes, key=lambda name: array_sizes[name] == 1)
 
     def different_at_end(self) -> list[str]:
-        """Return the arrays that were equal on several workers during the training, and differ at its end."""
+        """Return the names of arrays that equal those in one process during the training, but not at the training's
+        end.
+        """
         last_key, shared_steps = max(self._one), self._steps_of_several_workers(max(self._one))
         later_steps = [key for key in shared_steps if (key[0], key[1] - 1) in shared_steps]
         equal_names = {
@@ -62,8 +67,8 @@ class Variables:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
     def _equals_one_process(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
-        """Whether the variable equals its value in one process, up to rounding, or None if the worker has not set the
-        variable yet.
+        """Whether a worker's variable equals the variable in one process, up to rounding, or None if the worker has not
+        set it.
         """
         root_name = re.split(r"[.\[]", name)[0]
         if kind + name not in worker_arrays and root_name not in worker_arrays.get((NAMES + kind).strip(), ()):
@@ -71,7 +76,7 @@ class Variables:
         return distance(self._one[key][kind + name], worker_arrays.get(kind + name)) <= self._bound(key, kind, name)
 
     def _bound(self, key: Key, kind: str, name: str) -> float:
-        """Return the largest difference of the variable that rounding can explain up to this step."""
+        """Return the largest difference of a variable, up to this step, that rounding can explain."""
         nudge_difference = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
         self._bounds[name] = max(
             self._bounds.get(name, 0.0), nudge_difference if math.isfinite(nudge_difference) else 0.0
@@ -80,8 +85,10 @@ class Variables:
 
 
 def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
-    """Return by file name the largest difference beyond rounding between two saved arrays: the array of the run in one
-    process, and the array of the run on several workers.
+    """Return by file name the largest difference of a saved array between the run in one process and the run on
+    workers.
+
+    Differences that rounding can explain, and files without larger differences, are left out.
     """
     differences: dict[str, float] = {}
     for name, array in one_process.items():
@@ -96,7 +103,9 @@ def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> d
 
 
 def names_text(names: Iterable[str], most: int = 4) -> str:
-    """Return at most `most` names as text. Several names in one container become the container's name."""
+    """Return the first `most` names as a text that also says how many more there are. If several names are elements of
+    one container, only the container is named.
+    """
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
     shared_containers = {container for container, count in Counter(containers.values()).items() if count > 1}
     shown_names = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Verdict of an experiment: its result in a sentence. Pure."""
+"""Verdict of an experiment: whether the script trains the same on changing workers, as a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ class Verdict:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The verdict's fields for JSON; an infinite number becomes None, because JSON has no infinity."""
+        """The verdict's fields as data for JSON; infinities and NaN become None, because JSON cannot contain these
+        values.
+        """
         facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
         del facts["course"]
         count_names = () if self.course is None else ("steps", "changes", "kills")
@@ -73,7 +75,7 @@ def _is_infinite(value: object) -> bool:
 
 
 def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict of a comparison, for a script whose two runs in one process have equal results."""
+    """Return the verdict that follows from a comparison of the run in one process with the run on changing workers."""
     counts_text = _counts_text(course)
     if comparison.divergence is not None:
         return _verdict_on_divergence(comparison.divergence, comparison.rounding, course)
@@ -154,7 +156,7 @@ def verdict_on_draws(divergence: Divergence, draw_effect: float, rounding: float
 
 
 def verdict_on_stop(step: int, reason: str, workers: int, course: Course | None = None) -> Verdict:
-    """Return the verdict on a script whose job with changing members failed in this step."""
+    """Return the verdict on a script whose job with changing workers failed in step `step`."""
     workers_text = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
         "parts",
@@ -170,20 +172,20 @@ def with_script_error(verdict: Verdict, reason: str) -> Verdict:
 
 
 def verdict_on_refusal(reason: str) -> Verdict:
-    """Return the verdict on a script that the job refused even in one process."""
+    """Return the verdict on a script that the job refused already in the run in one process."""
     return Verdict("parts", f"is refused before it can be compared: {reason}")
 
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the rules' findings in a script's log, each once."""
+    """Return the findings (messages about broken rules) in the lines of a script's log, each finding once."""
     return tuple(dict.fromkeys(match[0] for line in lines if (match := FINDING_PATTERN.search(line))))
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
-    """Add the findings of broken rules to a verdict.
+    """Return the verdict with findings (messages about broken rules) added.
 
-    A script that trains the same gets only findings that would stop a job. Otherwise all findings are added, as likely
-    causes.
+    For a script that trains the same, only findings that would stop a job are added. For any other script, all findings
+    are added, because they are likely causes.
     """
     if verdict.answer != "same":
         return replace(verdict, findings=tuple(finding for finding in findings if finding not in verdict.sentence))

@@ -1,4 +1,5 @@
-"""Elastic training loop of a script: its trainers, batches and updates, and the undoing of void steps.
+"""Elastic training loop of a script: its trainers, batches and updates, and the undoing of steps in which a worker is
+lost.
 
-A step is *void*, and is repeated, if a worker is lost in it.
+A step in which a worker is lost is *void*: the workers undo the step and repeat it.
 """

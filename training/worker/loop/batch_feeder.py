@@ -1,4 +1,4 @@
-"""Give a script its worker's share of each batch, whole or in parts, and probe the first batch."""
+"""Give a script its worker's share of each batch, whole or in parts, and start the probe of the first batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchFeeder:
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Yield this worker's share of each batch of epoch `number`.
 
-        Raises ValueError if `dataset` has another size than the job.
+        Raises ValueError if the number of samples in `dataset` is not the number given to `job.epochs`.
         """
         expected_samples = self._loop.shares.drawn_from or self._loop.shares.samples
         if (samples := samples_of(dataset)) != expected_samples:
@@ -66,7 +66,7 @@ class BatchFeeder:
             thread_context.current = None
 
     def _is_probe_due(self) -> bool:
-        """Whether to probe the first batch now, which happens once, at the loop's first step.
+        """Whether to probe the first batch now; a batch is probed only once, at the loop's first step.
 
         The batch is not probed if the script uses `job.rows`, or if checks or probes are off.
         """
@@ -78,12 +78,12 @@ class BatchFeeder:
 
     @property
     def first_batch(self) -> Indices:
-        """Indices of all workers' samples in the current batch, or in the next batch if there is no current one."""
+        """Indices of all workers' samples in the batch at the loop's current position."""
         return self._loop.shares.divide(self._loop.position, 0, 1)[0]
 
     @property
     def first_part(self) -> int:
-        """Number of samples of `first_batch` that this worker's script gets at once."""
+        """Number of samples of the first batch that this worker's script gets at once."""
         loop = self._loop
         own_samples = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
         return min(own_samples, loop.config.local_batch_at_most or own_samples)
@@ -106,9 +106,10 @@ class BatchFeeder:
         return current_batch
 
     def _begin_next_part(self, batch: CurrentBatch) -> bool:
-        """Begin the next part of the batch. Returns False if the step is already void.
+        """Begin the next part of this worker's share. Returns False if the step is already void, so that no part
+        begins.
 
-        Raises RuntimeError if the script has not called the trainer's `step`, or its `update`.
+        Raises RuntimeError if the script has not called the trainer's `step`, or `update`, for the previous part.
         """
         if batch.summed is not None:
             raise RuntimeError(NOT_UPDATED_ERROR)

@@ -16,10 +16,10 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
 class Epoch(int):
-    """One pass over the data. For the script's own code it is also an int: the epoch's number, as `range` would give
-    it.
+    """One pass over the data. An Epoch is also an int, the epoch's number, so a script can use an Epoch like a number
+    from `range`.
 
-    Membership may change inside `batches`, between two steps.
+    Workers may join and leave between two steps of `batches`.
     """
 
     def __new__(cls, loop: TrainingLoop, place: int, shift: int) -> Epoch:
@@ -35,12 +35,12 @@ class Epoch(int):
         """
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Pickle as a plain number, as in a script's own checkpoint: `pickle.dump({"epoch": epoch})`."""
+        """Pickle the epoch as a plain number, because a script may store the epoch in a checkpoint of its own."""
         return int, (int(self),)
 
     @property
     def rank(self) -> int:
-        """The coordinator's number for this worker, from 0; changes with the membership."""
+        """The coordinator's number for this worker, from 0; may change when workers join or leave."""
         return self._loop.rank
 
     @property
@@ -51,14 +51,14 @@ class Epoch(int):
     def step_number(self) -> int:
         """Number of steps before the current batch since the job began, equal on all workers.
 
-        A script can use this number for schedules that it computes itself, batch by batch. Before the batches, the
-        number is the step at which this worker begins.
+        A script can compute its own schedules from `step_number`. Before the loop over the batches, `step_number` is
+        the step at which this worker begins.
         """
         return self._loop.position.step
 
     @property
     def update_due(self) -> bool:
-        """Whether the current batch is the last one of its update, with `job.trainer(..., accumulate=K)`.
+        """Whether the current batch is the last batch of an update, in a script with `job.trainer(..., accumulate=K)`.
 
         An update ends with every K-th batch of the epoch, and with the epoch's last batch.
         """
@@ -67,15 +67,15 @@ class Epoch(int):
     def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
         """Yield this worker's share of each remaining step of the epoch.
 
-        A share is the samples of `dataset` at its indices, stacked along axis 0, or batched as the `job.loader` does.
-        After each share at least one trainer must call `trainer.step(...)`, unless gradients accumulate
-        (`grad_req='add'`). In a step with fewer samples than workers, some workers get a sample whose gradient does not
-        count.
+        A share consists of samples of `dataset`, stacked along axis 0. A `job.loader` in place of a dataset batches the
+        samples as its arguments say. After each share at least one trainer must call `trainer.step(...)`, unless
+        gradients accumulate (`grad_req='add'`). In a step with fewer samples than workers, some workers get a copy of
+        another worker's sample, whose gradient does not count.
         """
         return self._loop.feeder.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
-        """Yield the `batches` with their numbers in the epoch, which are equal on all workers."""
+        """Yield each of the `batches` with its number in the epoch, which is equal on all workers."""
         for batch in self._loop.feeder.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
@@ -88,20 +88,21 @@ class Epoch(int):
         return range(self.rank * count // self.workers, (self.rank + 1) * count // self.workers)
 
     def reduce(self, name: str, total: float, count: float | None = None) -> float:
-        """Sum `total` over all workers; with `count`, divide the sum of totals by the sum of counts.
+        """Return the sum of `total` over all workers; with `count`, the sum of `total` divided by the sum of `count`.
 
-        The result is the same on every worker, so that decisions can depend on it. All workers must call `reduce` at
-        the same place. The result is NaN on all workers if a worker was lost meanwhile. `total` and `count` may be
-        arrays of one number. The result is exact to about seven digits, and for whole numbers up to 2**24.
+        The result is equal on every worker, so a script can make decisions by the result. All workers must call
+        `reduce` at the same place of the script. The result is NaN on all workers if a worker was lost meanwhile.
+        `total` and `count` may be arrays of one number. The result is exact to about seven digits, and for whole
+        numbers up to 2**24.
         """
         return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
-        """Sum over all workers a number that each worker counted in its share of the batch.
+        """Return the sum over all workers of a number that each worker has counted in its share of the batch.
 
-        Use it as `trainer.step(epoch.sum(words))` if the loss is divided by a count that differs between batches. Call
-        `sum` before the step, at the same places on every worker. The precision is about seven digits, and whole
-        numbers are exact up to 2**24.
+        Call `trainer.step(epoch.sum(words))` if a loss is to be divided by a count, such as of words, that differs
+        between batches. Call `sum` before `trainer.step`, at the same place of the script on every worker. The
+        precision is about seven digits, and whole numbers are exact up to 2**24.
 
         If a worker is lost meanwhile, the step is void and the returned number has no effect.
         """
@@ -110,8 +111,8 @@ class Epoch(int):
     def random(self, name: str) -> np.random.Generator:
         """Return a random generator with the same draws on all workers and after every restart.
 
-        The draws follow from the job's seed, the step and `name`; outside of the batches, from the epoch instead of the
-        step. A second generator of the same name and step repeats the draws.
+        The draws depend on the job's seed, the step and `name`. Outside of the loop over the batches, the draws depend
+        on the epoch instead of the step. A second generator with the same name in the same step repeats the draws.
         """
         if not isinstance(name, str):
             raise ValueError(f"epoch.random({name!r}): must be a text that names the draw")
@@ -119,12 +120,15 @@ class Epoch(int):
         return shared_generator(self._loop.seed, self.number, step, name)
 
     def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
-        """Return the results of `draw` for each sample of the batch, stacked along axis 0, such as a GAN's noise.
+        """Call `draw` for each sample that this worker has in the batch, and return the results stacked along axis 0.
+
+        The result for a sample depends on the job's seed, the epoch, the sample's index and `name`, so the result is
+        the same on any worker and after every restart. Each sample costs about 20 microseconds besides the time of
+        `draw`.
+
+        For a GAN's noise, a script can write:
 
             noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
-
-        A result follows from the job's seed, the epoch, the sample's index and `name`. So a sample gets the same result
-        on any worker and after every restart. Each sample costs about 20 microseconds besides the time of `draw`.
         """
         batch = self._loop.current
         if batch is None:

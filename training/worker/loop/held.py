@@ -1,6 +1,6 @@
-"""Find arrays, parameters, numbers and generators in a script's variables, by the names in its source.
+"""Find arrays, parameters, numbers and generators in a script's variables, with the variables' names.
 
-`dyntrain check` compares these values, to report variables that differ on a worker that joined.
+`dyntrain check` compares the values of a script's variables, to report variables that differ on a worker that joined.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 
 
 def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
-    """Return the arrays in the script's variables, each passed through `describe`, and the names of all variables.
+    """Return `describe(array)` for each array in the script's variables, by name, and the names of all variables.
 
-    The variables are those of the functions on the call stack, outermost first, and of their modules. The objects in
-    `excluded` are left out. The names are sorted, and include variables without an array.
+    The script's variables are those of its functions on the call stack, outermost first, and of these functions'
+    modules. Arrays of the objects in `excluded` are left out. The returned names are sorted, and include variables
+    without an array.
     """
     arrays: dict[str, Any] = {}
     names, seen = set[str](), {id(excluded_object) for excluded_object in excluded}
@@ -53,7 +54,7 @@ def _script_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_of_script(module: str) -> bool:
-    """Whether a module belongs to the script, not to a library."""
+    """Whether a module is part of the user's script, not of a library."""
     top_module = module.partition(".")[0]
     if top_module in LIBRARIES or (top_module in sys.stdlib_module_names and top_module != "__main__"):
         return False
@@ -61,9 +62,9 @@ def _is_of_script(module: str) -> bool:
 
 
 def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays in a variable's value, each array once and by its first name.
+    """Yield the arrays in a variable's value with their names; an array with several names is yielded once.
 
-    Numbers are always yielded, because Python may use one object for several variables.
+    Every variable's number is yielded, because Python may use one object for the equal numbers of several variables.
     """
     if isinstance(value, bool | int | float | np.number):
         yield name, np.float64(value)

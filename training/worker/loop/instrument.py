@@ -1,8 +1,8 @@
-"""Replace attributes of MXNet in a worker, from a loop's begin to its end, so that listeners get the script's calls.
+"""Replace attributes of MXNet in a worker during a loop over epochs, so that listeners get the script's calls of MXNet.
 
-A job's worker replaces attributes of MXNet only in this module. The listeners are called on the loop's own thread. An
-attribute is replaced only if a listener wants the attribute's calls. After the last loop of a process, MXNet's
-attributes are the original ones.
+A job's worker replaces attributes of MXNet only in this module. A loop's listeners are called on the thread that runs
+the loop. An attribute is replaced only if a listener wants the attribute's calls. After the last loop of a process,
+MXNet has its original attributes again.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ Method = Callable[..., Any]  # a method of MXNet, or its replacement
 
 
 class Listener:
-    """Base class of listeners; a listener overrides the methods for the calls that it wants.
+    """Base class of listeners; a listener overrides the methods for those calls of MXNet that the listener wants.
 
-    Unless the description of a method says otherwise, the method is called only while the script has a batch. The job's
-    own sums and updates do not call listeners.
+    Unless a method's docstring says otherwise, the method is called only while the script has a batch. The job's own
+    sums and updates do not call listeners.
     """
 
     def calls_block(self, block: Any) -> None:
-        """Called before a block that is not inside another block's call."""
+        """Called before the script calls a block, but not for calls that a block makes."""
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """Called after a hybridized block, which is one operator in MXNet's record."""
+        """Called after a recorded call of a hybridized block, which is one operator in MXNet's record."""
 
     def called_operator(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
         """Called after an operator, given by its handle, has made new arrays while MXNet records the computation."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        """Return the context in which a backward pass runs. Called before the pass."""
+        """Return the context in which a backward pass runs; called before the backward pass."""
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        """Called before the module `writer` writes to `array` or a part of it.
+        """Called before the module `writer` writes to `array` or to a part of `array`.
 
         `to_zero`: whether only zeros are written.
         """
@@ -61,20 +61,24 @@ class Listener:
     def wrote(self, array: Any) -> None: ...
 
     def takes_slice(self, array: Any) -> None:
-        """Called before `array[key]`, which makes another array over the same memory."""
+        """Called before the script reads `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient array of `weight`, or None if unknown. At each access, MXNet itself makes another object
-        for the same gradient.
+        """Return the gradient array of `weight`, or None if unknown. Replaces `weight.grad`, because MXNet makes a new
+        object at each access, by which the gradient cannot be recognized.
 
-        Only one listener may have this method.
+        Only one listener may define `gradient_of`.
         """
 
     def wrote_between(self, array: Any) -> None:
-        """Called before a write outside of batches and of blocks."""
+        """Called before the script writes to an array outside of its loop over the batches and outside of any block's
+        call.
+        """
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
-        """Called in place of `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
+        """Called in place of `gluon.utils.split_data`, which is passed as `split`. Only one listener may define
+        `splits`.
+        """
 
     def trainer_acts(self, trainer: Any) -> None:
         """Called before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
@@ -91,9 +95,9 @@ class Listeners:
             return tuple(getattr(listener, name) for listener in overriding_listeners)
 
         def single_override(name: str) -> Method | None:
-            """Return the only listener's method of this name, or None if no listener has the method.
+            """Return the method `name` of the only listener that overrides it, or None if no listener overrides it.
 
-            Raises ValueError if two listeners have the method, because only one can answer.
+            Raises ValueError if several listeners override the method, because only one of them can return the result.
             """
             override, *more_overrides = overrides_of(name) or (None,)
             if more_overrides:
@@ -111,7 +115,7 @@ class Listeners:
 
     @property
     def replaced_attributes(self) -> Iterator[Attribute]:
-        """Attributes of MXNet to replace, with their replacements."""
+        """The attributes of MXNet to replace, each with its replacement, for the calls that the listeners want."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
         for owner in ARRAY_TYPES:
@@ -133,7 +137,7 @@ class Listeners:
 
 
 class Instrument:
-    """Replaced attributes of MXNet in this process, in which several loops may run, each on its own thread."""
+    """The replaced attributes of MXNet in this process, which several loops on different threads may share."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
@@ -147,9 +151,9 @@ class Instrument:
                     self._replaced.replace(*attribute)
 
     def remove(self, listeners: Listeners) -> None:
-        """Restore the attributes that no other loop uses.
+        """Restore those replaced attributes of MXNet that no other loop uses.
 
-        May be called from any thread, because Python may collect a loop's generator in any thread.
+        May be called from any thread, because Python's garbage collector may close a loop's generator in any thread.
         """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
@@ -173,16 +177,16 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 
 def _batch_listeners() -> Listeners | None:
-    """Return the listeners of this thread's loop, or None if there is no current batch or the job itself makes the
-    call.
+    """Return the listeners of this thread's loop, or None if this thread has no current batch or the job itself calls
+    MXNet.
     """
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _writing_module() -> str | None:
-    """Return the module of the innermost frame outside of MXNet's arrays and operators.
+    """Return the name of the module that writes to an array: the module of the innermost frame outside of MXNet.
 
-    Returns None for writes by the job itself and for writes outside of a loop, for which no listener is called.
+    Returns None if no listener is to be called, because the job itself writes or no loop over epochs runs.
     """
     if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
         return None
@@ -196,7 +200,7 @@ def _writing_module() -> str | None:
 
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
-    """Call `write`, and the listeners before and after it with the arrays in `target`."""
+    """Call `write` to write to `target`, and call the listeners before and after the write."""
     listeners, written_arrays = thread_context.listeners, list(arrays(target))
     assert listeners is not None
     if thread_context.current is None:

@@ -1,4 +1,4 @@
-"""Settings of a loop: arguments of `job.epochs()`, completed from the script's loaders."""
+"""Settings of a loop over epochs: the arguments of `job.epochs()`, completed from the script's loaders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ SEVERAL_DATASETS_REMEDY = (
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of one loop over epochs. Settings without a comment have the meaning that they have in `job.epochs`."""
+    """Settings of one loop over epochs. Fields without a comment have the same meaning as the arguments of
+    `job.epochs`.
+    """
 
     epochs: int = 0
     start: int = 0  # the script's number of the loop's first epoch
@@ -49,9 +51,9 @@ class LoopConfig:
 
     @property
     def shift(self) -> int:
-        """Difference between the script's number of an epoch and the epoch's place in the job.
+        """The number that a script gives an epoch, minus the number of the job's epochs before that epoch.
 
-        The order of the samples and the random draws follow the script's number.
+        The order of the samples and the random draws depend on the script's number of the epoch.
         """
         return self.start - self.base
 
@@ -65,9 +67,9 @@ class LoopConfig:
         return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
 
     def shared_settings(self, sequence: ShardOrder | None, group: int) -> str:
-        """Return settings that must be equal on all workers, as text.
+        """Return as one text those settings that must be equal on all workers.
 
-        The coordinator compares other settings one by one.
+        Settings that are not in the text, such as the seed, are compared by the coordinator one by one.
         """
         order = self.drawn or sequence
         return ", ".join(
@@ -155,9 +157,9 @@ def _if_given(name: str, value: int | None) -> int | None:
 
 
 def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
-    """Return the number of samples of an epoch.
+    """Return the number of samples in an epoch, without an incomplete last batch if the loaders discard it.
 
-    Raises ValueError if some loaders discard the last batch and others do not.
+    Raises ValueError if some loaders discard an epoch's last incomplete batch and other loaders keep it.
     """
     discard_settings = {loader.discards for loader in loading.loaders}
     if len(discard_settings) > 1:
@@ -168,7 +170,7 @@ def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
 def _samples_and_batch(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
-    """Return the number of samples and the global batch, from the loaders if the script gives neither.
+    """Return the number of samples and the global batch, each from the script's argument or from its loaders.
 
     Raises ValueError if arguments and loaders contradict each other.
     """

@@ -1,4 +1,4 @@
-"""Kvstore of a script for AWS Dynamic Training."""
+"""Kvstore for a script that was written for AWS Dynamic Training and trains by `Module.fit`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NOT_ELASTIC_ERROR = "kvstore {name!r} is not elastic: use {stores}, with which a
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     """The script's kvstore.
 
-    Before `fit`, the kvstore of every worker has rank 0 of 1 worker, because a worker becomes a member only when its
-    model is known.
+    Before `fit`, every worker's kvstore has rank 0 of 1 worker, because a worker becomes a member of the job only when
+    its model is known.
     """
 
     type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
@@ -37,10 +37,10 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         return self.membership.kvstore.num_workers
 
     def init(self, key: Any, value: Any) -> None:
-        """Do nothing: the workers' parameters are made equal when a generation forms."""
+        """Do nothing, because the workers' parameters are made equal whenever a generation (group of workers) forms."""
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Raise NotImplementedError: Module never broadcasts, but a Gluon trainer does at its begin."""
+        """Raise NotImplementedError, because only a Gluon trainer, not a Module, broadcasts."""
         raise NotImplementedError(
             "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
         )
@@ -59,10 +59,10 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
 
 
 def create(name: str = "local") -> Any:
-    """Replacement of `mx.kvstore.create`: elastic for dist_sync, dist_device_sync and dist_sync_device.
+    """Replace `mx.kvstore.create`: for dist_sync, dist_device_sync and dist_sync_device, return an elastic kvstore.
 
-    On a worker, raises Refused for MXNet's other distributed stores, which would wait for servers that no launcher
-    starts.
+    On a worker, raises Refused for all other distributed kvstores of MXNet, which would wait for servers that no
+    launcher starts.
     """
     if (elastic_kind := store_named(name)) is not None:
         return ModuleStore(Membership.join(elastic_kind), elastic_kind)

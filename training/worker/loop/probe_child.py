@@ -1,6 +1,4 @@
-"""Job of a script in a probe's child process, which reports gradients to its parent instead of summing them over
-workers.
-"""
+"""The job in a probe's child process, which reports gradients to the parent process instead of summing over workers."""
 
 from __future__ import annotations
 
@@ -23,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class ProbeChild:
-    """State of a child process that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
+    """State of a child process that computes the gradients of `batch`, which is the excerpt (all probed samples) or a
+    part.
 
-    `totals`: results of `epoch.sum` for the whole excerpt, in order. The child that has the whole excerpt computes
-    these results, so its `totals` are None. `own`: see `Draws`.
+    `totals`: the results of `epoch.sum` in the child with the whole excerpt, in order, or None if this process is that
+    child. `own`: see `Draws`.
     """
 
     def __init__(
@@ -44,7 +43,9 @@ class ProbeChild:
         return Total(self._totals[-1])
 
     def record_gradients(self, loop: TrainingLoop, batch: CurrentBatch, trainer: Any) -> None:
-        """Record the trainer's gradients in place of a sum over the workers. After the last trainer the child ends."""
+        """Record sketches of the trainer's gradients, in place of a sum over the workers. After the last trainer,
+        report and end the child process.
+        """
         device_weights, trainer_number = batch.device_weights(trainer), loop.trainers.index(trainer)
         for index, param in enumerate(trainer._params):
             if has_gradient(param):
@@ -54,8 +55,8 @@ class ProbeChild:
             self.end(loop, batch)
 
     def end(self, loop: TrainingLoop, batch: CurrentBatch) -> NoReturn:
-        """Report to the parent and end the process. The loop calls this method when the script asks for the next
-        batch.
+        """Report the gradients to the parent process and end the child process. The loop calls this method when the
+        script in the child asks for the next batch.
         """
         for trainer in loop.trainers:
             if trainer not in self._summed and any(param.grad_req == "add" for param in trainer._params):
@@ -74,7 +75,9 @@ class ProbeChild:
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
-    """Return the sketch of a parameter's gradients, added up over all devices; zeros if this batch wrote none."""
+    """Return the sketch of a parameter's gradient, added up over all devices; a gradient that was not computed is
+    zeros.
+    """
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
         gradient if device_weight == 1.0 else gradient * device_weight

@@ -1,13 +1,15 @@
-"""Probe a loop's first batch before its first step: compare its gradients with the sum over its parts.
+"""Probe a loop's first batch before the first step: compare the batch's gradients with the sum of its parts' gradients.
 
-MXNet's record does not show everything that a script counts in its batch: class weights, a target, how many places were
-picked. So each worker that begins the loop forks child processes. In the children, the script runs some samples of the
-first batch (the *excerpt*), and two parts of the excerpt. If the gradients do not add up, the script would train
-differently over several workers.
+MXNet's record of a loss does not show everything that a script counts in its batch, such as class weights or the number
+of picked places. So a probe compares gradients: each worker at the loop's first step forks child processes. In three
+children, the script runs on some samples of the first batch (the *excerpt*), and on each of two parts of the excerpt.
+If the two parts' gradients do not add up to the excerpt's gradients, the script would train differently on several
+workers.
 
-Layers are frozen in the children, because BatchNorm depends on the batch by design. Random draws for a sample are the
-same in each child if a draw shows for which sample it is; otherwise the probe is skipped. The samples are loaded in
-this process. With `epoch.indices()`, the script itself loads the samples in the child.
+Layers like BatchNorm are frozen in the children, because the results of these layers depend on the batch by design. A
+random draw with a row for each sample gives a sample the same row in each child. If the children draw different random
+numbers for the same sample nevertheless, the probe gives no result. The probed samples are loaded in the parent
+process. If the script uses `epoch.indices()`, it loads the probed samples in the child.
 """
 
 from __future__ import annotations
@@ -61,10 +63,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChildReport:
-    """A child's report: `gradients` by key, results of `epoch.sum`, and statistics of its norms.
-
-    `drawn`: digest of its random draws. `of_batch`: functions by which the child drew numbers for the batch as a whole.
-    """
+    """Report of a probe's child process: sketches of its gradients by key, and data to compare with other children."""
 
     gradients: dict[str, Sketch]
     totals: list[float]  # results of `epoch.sum`
@@ -74,10 +73,11 @@ class ChildReport:
 
 
 def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Probe the first batch. Only in a child process, yield the child's part of the batch, with `loop.probe_child` set.
+    """Probe the first batch: compare its gradients with the sum of its parts' gradients. This generator yields only in
+    a child process, where it yields the child's part of the batch.
 
-    Afterwards `loop.refusal` is the reason if the script is refused. If `dataset` is None, the script itself loads its
-    samples, also in the child.
+    In a child process, `loop.probe_child` is set. After the probe, `loop.refusal` says why if the probe refuses the
+    script. If `dataset` is None, the script itself loads its samples, also in the child process.
     """
     batch = loop.feeder.first_batch[:MOST_SAMPLES]
     started_at = time.monotonic()
@@ -107,11 +107,11 @@ def sizes_of(batch: Indices, first_share: float) -> dict[str, int]:
 
 
 class ProbeSkipped(Exception):
-    """The probe has no result about the script; the error's message says why."""
+    """The probe cannot show whether the script is right; the error's message says why."""
 
 
 class Probe:
-    """Probe of the samples `batch`, of which the share `first` is the first part."""
+    """A probe of the samples `batch`, of which the fraction `first_share` forms the first of two parts."""
 
     def __init__(
         self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first_share: float
@@ -122,7 +122,9 @@ class Probe:
         self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, ChildReport]:
-        """Run the script on the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
+        """Run the script on the probed samples and on their two parts; returns the report on all probed samples. Raises
+        ProbeSkipped.
+        """
         rows, first_size = np.arange(len(self._batch)), self._sizes["first"]
         whole_report = yield from self._run_child(rows, None)
         part_reports = []
@@ -138,9 +140,10 @@ class Probe:
         return whole_report
 
     def _run_child(self, rows: Indices, whole_report: ChildReport | None) -> Generator[Indices, None, ChildReport]:
-        """Run the script on `rows` of the excerpt in a child; returns the child's report. Raises ProbeSkipped.
+        """Run the script in a child process on `rows` of the probed samples; returns the child's report. Raises
+        ProbeSkipped.
 
-        `whole_report`: the report on the whole excerpt if `rows` are a part of it, otherwise None.
+        `whole_report`: the report on all probed samples if `rows` are only a part, otherwise None.
         """
         try:
             dataset = self._dataset
@@ -176,7 +179,9 @@ class Probe:
     def _difference(
         self, whole_report: ChildReport, part_reports: Sequence[tuple[Indices, ChildReport]]
     ) -> Difference | None:
-        """Return the first difference in a trainer's gradients, None if there is none. Raises ProbeSkipped."""
+        """Return the difference for the first trainer whose parts' gradients do not add up, or None if all trainers'
+        gradients do. Raises ProbeSkipped.
+        """
         for trainer_number, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(trainer_number, index): param.name for index, param in enumerate(trainer._params)}
             for report in (whole_report, *(report for _, report in part_reports)):

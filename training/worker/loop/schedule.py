@@ -1,6 +1,6 @@
 """Learning rates that count samples, so that changes of the number of workers do not shift a schedule.
 
-With `PerWorker` batches the rates also follow the number of workers.
+With `PerWorker` batches, the learning rates also depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ ANOTHER_BATCHING_ERROR = (
 
 
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """Schedule that calls `inner` with the number of samples trained on so far, in units of `unit` samples.
+    """Schedule that calls the schedule `inner` with the number of samples trained on so far, divided by `unit`.
 
-    `inner` counts updates of `unit` samples. `inner` must depend on the count alone, as all of MXNet's schedulers do,
-    because a joiner calls a fresh copy. The attribute `samples` is part of the training state. `updates`: number of
-    updates made before this schedule begins.
+    `inner` takes the number of samples divided by `unit`, rounded up, as its number of updates. `inner` must depend on
+    the number of updates alone, as all of MXNet's schedulers do, because a joining worker calls a fresh copy of
+    `inner`. The attribute `samples` is part of the training state. `updates`: number of updates made before this
+    schedule begins.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
@@ -44,7 +45,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
         self._inner.base_lr = value
 
     def advance(self, samples: int) -> None:
-        """Count an update's samples over all workers. Call this method before the update."""
+        """Add an update's number of samples over all workers. Call this method before the update."""
         self.samples += samples
 
     def __call__(self, num_update: int) -> float:
@@ -52,7 +53,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
 
 class _ScaledSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """The script's schedule times the factor for the number of workers, during one update."""
+    """The script's schedule, multiplied by the factor for the present number of workers, for the time of one update."""
 
     def __init__(self, inner: Any, trainer_rate: WorkerRate) -> None:
         self._inner, self._rate = inner, trainer_rate
@@ -63,10 +64,10 @@ class _ScaledSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
 @contextmanager
 def worker_rate(trainer: Any) -> Iterator[None]:
-    """Scale the trainer's rate to the number of workers during its update.
+    """Within the `with` block, scale the trainer's learning rate for the number of workers, for one update.
 
-    Before and after the update, the optimizer has the script's own rate or schedule, which the script may set at any
-    time.
+    Before and after the update, the optimizer has the script's own learning rate or schedule, which the script may set
+    at any time.
     """
     optimizer, trainer_rate = trainer._optimizer, trainer.worker_rate
     if trainer_rate is None:
@@ -90,9 +91,9 @@ def worker_rate(trainer: Any) -> Iterator[None]:
 
 
 class WorkerRates:
-    """Learning rates of all trainers, which follow the number of workers only with `PerWorker` batches.
+    """Learning rates of all trainers, which depend on the number of workers only with `PerWorker` batches.
 
-    Each trainer's own rate or schedule is meant for the number of workers in `job.size`, and counts samples.
+    The learning rate or schedule that the script gives a trainer is meant for `job.size` workers.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
@@ -108,16 +109,18 @@ class WorkerRates:
                 trainer.worker_rate = WorkerRate(unit_samples, update_count * unit_samples)
 
     def begin_ramp(self, workers: int) -> None:
-        """Begin the gradual change (ramp) to the learning rates for this number of workers."""
+        """With `PerWorker` batches, begin to change all learning rates gradually to the rates for this number of
+        workers.
+        """
         if isinstance(self._batching, PerWorker):
             ramp_samples = self._epoch if self._batching.ramp is None else self._batching.ramp
             for trainer in self._trainers:
                 trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp_samples)
 
     def advance(self, trainer: Any, samples: int) -> float:
-        """Advance the trainer's rate by `samples` over all workers, before its update.
+        """Advance the trainer's learning rate by an update's number of samples over all workers, before that update.
 
-        Returns the factor by which the trainer's momentum changes.
+        Returns the factor by which to multiply the trainer's momentum.
         """
         if not isinstance(self._batching, PerWorker):
             return 1.0

@@ -1,8 +1,8 @@
-"""Divide a worker's share of a batch among several devices: `gluon.utils.split_and_load`.
+"""Divide a worker's share of a batch among several devices, when the script calls `gluon.utils.split_and_load`.
 
 Gluon refuses a batch that does not divide evenly among the devices, or that has fewer samples than there are devices. A
-share is often such a batch. So within a batch the slices may be uneven, and fewer than the devices. A device without
-samples has no part in the step.
+worker's share often has an uneven or small number of samples. So the devices' slices may be of unequal size, and there
+may be fewer slices than devices. A device without samples takes no part in the step.
 """
 
 from __future__ import annotations

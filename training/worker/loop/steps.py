@@ -1,4 +1,6 @@
-"""Steps on one worker, from the begin of a batch to its result: the next step, an undone void step, or a boundary."""
+"""Steps on one worker, from the begin of a batch to its result: the next step, the undoing of a void step, or a
+boundary.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class Steps:
         self._has_begun = False
 
     def reset_samples(self) -> None:
-        """Reset the count of samples at the boundary from which the next step starts."""
+        """Set the number of samples that this worker has taken since the anchor to 0, at a boundary."""
         self._samples_taken = 0
 
     def begin_batch(self) -> CurrentBatch:
@@ -57,7 +59,9 @@ class Steps:
         return current_batch
 
     def finish_step(self, after: Position) -> None:
-        """Move the anchor to `after`, because the step is final."""
+        """Move the loop's anchor to `after`, the position after the step, because the step cannot become
+        void anymore.
+        """
         loop = self._loop
         loop.anchor = after
         loop.state.drop_carried()
@@ -88,22 +92,21 @@ class Steps:
         self._end_step(is_update_due, epoch_ended=loop.position.epoch > position_before.epoch)
 
     def stop(self) -> None:
-        """End the loop before the epoch's end, because the loop has made all its steps."""
+        """End the loop in mid-epoch, because the loop has made as many steps as the script asked for."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
     # ---- the result of the batch
 
     def _is_void(self, batch: CurrentBatch) -> bool:
-        """Whether the step is void; the script has summed its gradients, but not made the update."""
+        """Whether the step is void, if the script has summed its gradients but has not made the update."""
         membership, is_only_trainer = self._loop.membership, len(self._loop.trainers) == 1
         return batch.void or (
             membership.broken and not membership.apply(self._loop.after, lambda: None, is_only_trainer)
         )
 
     def _conclude(self, batch: CurrentBatch) -> None:
-        """Find out whether the step is void, whether its gradients continue to accumulate, and whether all updates are
-        final.
+        """Decide the batch's result: a void step, a final step, or gradients that accumulate further.
 
         Raises RuntimeError if the script has not called `step` of all its trainers.
         """
@@ -158,11 +161,13 @@ class Steps:
         self._loop.arrive(self._loop.membership.rejoin(self._loop.position))
 
     def _at_boundary(self, epoch_ended: bool) -> None:
-        """Average the running statistics, and check in unless the epoch has ended.
+        """Average the running statistics over the workers, and check in with the coordinator unless the epoch has
+        ended.
 
-        At an epoch's end, the statistics are averaged now for the script's validation. The check-in, or the rejoin
-        after a lost worker, comes after the validation. So values that the script sets in its validation, such as a
-        rate, are part of the state that joiners receive.
+        At an epoch's end, the running statistics are averaged before the script's validation, so that the validation
+        uses the averages. At an epoch's end, the check-in, or the rejoin after a lost worker, comes after the script's
+        validation. So values that the script sets in its validation, such as a learning rate, are part of the state
+        that joiners receive.
         """
         loop = self._loop
         if loop.anchor != loop.position:
@@ -180,7 +185,9 @@ class Steps:
             loop.check_in()
 
     def _sum_accumulated(self) -> None:
-        """Sum the gradients that accumulate across the boundary, so that the sums survive the loss of any worker."""
+        """Sum over all workers the gradients that accumulate across the boundary, so that no gradients are lost with a
+        worker.
+        """
         loop = self._loop
 
         def on_success() -> None:

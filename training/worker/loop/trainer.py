@@ -1,4 +1,4 @@
-"""Trainer of an elastic job: a Gluon trainer that sums over all workers, and whose updates can be undone."""
+"""Trainer of an elastic job: a Gluon trainer that sums gradients over all workers, and whose updates can be undone."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ log = logging.getLogger(__name__)
 
 class OnlyJobTrainers(Listener):
     def trainer_acts(self, trainer: Any) -> None:
-        """Raise ValueError if the trainer is not the job's."""
+        """Raise ValueError if the trainer was not made by `job.trainer`."""
         if not isinstance(trainer, ElasticTrainer):
             raise ValueError(FOREIGN_TRAINER_ERROR.format(name=trainer._params[0].name))
 
 
 class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
-    """Trainer made by `job.trainer`. A void step changes nothing, and its batch is repeated."""
+    """Gluon trainer made by `job.trainer`. A step in which a worker is lost (a void step) is undone, and its batch is
+    repeated.
+    """
 
     def __init__(
         self,
@@ -101,10 +103,10 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
 
     @property
     def learning_rate(self) -> float:
-        """The script's learning rate; with `PerWorker`, the rate for `job.size` workers.
+        """The script's learning rate; with `PerWorker` batches, the learning rate for `job.size` workers.
 
-        One worker alone may read the rate, to print it. So reading does not change the scheduler, even if the scheduler
-        stores what it returns.
+        A single worker may read the learning rate, to print it. A call may change the scheduler, so this property calls
+        a copy of the scheduler if it can be copied.
         """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
@@ -128,10 +130,11 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         """Copy nothing: parameters of a copied net refer to their trainer, which must not exist twice."""
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients over all workers, divide the sums, and update.
+        """Sum the gradients over all workers, divide the sums by the divisor that `batch_size` implies, and update the
+        weights.
 
         `batch_size`: as in a script for one process, the batch size or the number of samples in the current batch.
-        Raises ValueError for any other number.
+        Raises ValueError if `batch_size` implies no divisor, or several.
         """
         self.loop.updates.divisor(self, batch_size)  # before anything is pushed
         self.allreduce_grads()
@@ -148,15 +151,15 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             )
 
     def _init_kvstore(self) -> None:
-        """Use no kvstore: the sums are made before Gluon's update, which has nothing left to exchange."""
+        """Make Gluon's trainer use no kvstore, because the job has summed the gradients before Gluon's update."""
         self._kvstore, self._update_on_kvstore, self._distributed = None, False, False
         self._kv_initialized = True
 
 
 def _counts_calls(scheduler: Any, update_count: int) -> bool:
-    """Whether a call with the same `update_count` changes numbers in the scheduler, which must be a copy.
+    """Whether a call with an earlier call's `update_count` changes numbers in the scheduler, which must be a copy.
 
-    A list to which the scheduler appends does not count.
+    Only the scheduler's attributes that are numbers are compared, so a list that grows with each call does not matter.
     """
     with suppress(Exception):  # a script's own scheduler may raise anything when called again
         numbers_before = _number_attributes(scheduler)

@@ -1,10 +1,11 @@
-"""Elastic training loop of a script: its position, its state, and its course from epoch to epoch.
+"""Elastic training loop of a script: its position in the job, its training state, and its course from epoch to epoch.
 
-A *step* is one batch over all workers. In a step, each trainer may sum and update at most once. An update takes effect
-at once, because a GAN's second network is trained against the new weights of the first. A trainer neither sums nor
-updates while its gradients accumulate over batches. A step is *void* if a worker is lost before all workers agree on
-the step's last update. Then all workers restore their state of the *anchor*, the last position without an unfinished
-step, and repeat the batches since then.
+A *step* is one batch over all workers. In a step, each trainer may sum its gradients and update its weights at most
+once. An update takes effect before the step's end, because a GAN's second network is trained against the new weights of
+its first network. While a trainer's gradients accumulate over batches, the trainer neither sums nor updates. A step is
+*void* if a worker is lost before all workers agree on the step's last update. After a void step, all workers restore
+their state at the *anchor*, which is the last position without an unfinished step. Then the workers repeat the batches
+since the anchor.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """One loop over epochs.
 
-    This loop has the nets, memory and kept arrays of the script's previous loop. It also takes over that loop's
-    trainers, rows and loaders, until the script makes new ones.
+    A loop has the nets, memory and kept arrays of the script's previous loop. A loop also takes over trainers, rows and
+    loaders of the previous loop, unless the script makes new ones.
     """
 
     def __init__(self, membership: Membership, previous_loop: TrainingLoop | None = None) -> None:
@@ -90,7 +91,9 @@ class TrainingLoop:
 
     @property
     def refusal(self) -> str | None:
-        """Reason for which this worker refuses the script, or None. The next sum reports the refusal to all workers."""
+        """The reason why this worker refuses the script, or None. The next sum of gradients reports the refusal to all
+        workers.
+        """
         return self.findings.stop_messages
 
     @property
@@ -106,7 +109,7 @@ class TrainingLoop:
 
     @property
     def owners(self) -> Owners:
-        """Owners of the trainers' arrays in the current batch."""
+        """The trainers that own an array as weight, gradient or optimizer state, looked up once for each batch."""
         assert self.current is not None
         return self.current.owners(self.trainers)
 
@@ -126,7 +129,7 @@ class TrainingLoop:
 
     @property
     def place_in_epoch(self) -> tuple[int, bool]:
-        """Number of the current batch in its epoch, and whether it is the last one."""
+        """Number of the current batch in its epoch, and whether it is the epoch's last batch."""
         return self.batch_number, self.after.epoch > self.position.epoch
 
     @property
@@ -136,13 +139,13 @@ class TrainingLoop:
 
     @property
     def update_due(self) -> bool:
-        """Whether the current batch is the last one of its update."""
+        """Whether the current batch is the last batch of its update, so that the trainers must step."""
         batch_number, is_last = self.place_in_epoch
         return is_last or (batch_number + 1) % self.group == 0
 
     @property
     def divides_batches(self) -> bool:
-        """Whether the script gets a large share in parts."""
+        """Whether the script gets a share in parts if the share has more than `local_batch_at_most` samples."""
         return self.config.local_batch_at_most is not None
 
     @property
@@ -172,7 +175,7 @@ class TrainingLoop:
 
     @property
     def compares_numbers(self) -> bool:
-        """Whether the workers compare the numbers in their losses at this step."""
+        """Whether the workers compare the numbers that multiply or divide their losses at this step."""
         return self.workers > 1 and (
             self.shares.tries(self.position) or is_compared_step(self.position.step, self.shares.begins)
         )
@@ -180,7 +183,7 @@ class TrainingLoop:
     # ---- the course of the loop
 
     def inherit(self) -> None:
-        """Take over the trainers, rows and loaders of the previous loop that the script has not made anew."""
+        """Take over from the previous loop its trainers, rows and loaders, each unless the script has made new ones."""
         previous_loop, self._previous_loop = self._previous_loop, None
         if previous_loop is None:
             return
@@ -197,7 +200,7 @@ class TrainingLoop:
             self.loading = previous_loop.loading
 
     def begin(self, net: Any, config: LoopConfig) -> None:
-        """Begin the loop. Blocks until this worker is a member, or the loop is known to be over."""
+        """Begin the loop. Blocks until this worker is a member of the job, or the loop is known to be over."""
         self.config = config
         self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
         self.shares = config.shares(self.loading.sequence)
@@ -233,13 +236,13 @@ class TrainingLoop:
             self.trial.begin_loop(self)
 
     def end(self) -> None:
-        """Restore MXNet's attributes, unless another loop runs in this process."""
+        """Restore the attributes of MXNet that this loop replaced, unless another loop in this process uses them."""
         if self._listeners is not None:
             instrument.remove(self._listeners)
             self._listeners = None
 
     def _refuse(self) -> None:
-        """Raise ValueError if options that the script uses exclude each other."""
+        """Raise ValueError if the script uses options of the job that exclude each other."""
         if self.config.local_batch_at_most is not None:
             refuse_undividable(self.trainers, self.state.accumulated)
         refuse_lbsgd(self.trainers)
@@ -252,13 +255,11 @@ class TrainingLoop:
 
     @property
     def resumed(self) -> bool:
-        """Whether the current epoch was begun before, by this process or another process."""
+        """Whether the current epoch was begun before, by the script in this process or in another worker's process."""
         return bool(self.state.own.get("entered") == self.position.epoch)
 
     def end_epoch(self) -> None:
-        """Check in after the script's own lines at the end of the epoch, so that its validation counts for the
-        epoch.
-        """
+        """Check in with the coordinator after the script's own lines at the end of an epoch, such as a validation."""
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()
@@ -268,24 +269,25 @@ class TrainingLoop:
         self._between_epochs()
 
     def check_in(self) -> None:
-        """Check in with the coordinator at a boundary."""
+        """Check in with the coordinator at a boundary, where workers may join or leave."""
         was_stopping = self.membership.stopping
         self.arrive(self.membership.boundary(self.position))
         if self.membership.over and not was_stopping and self.position.epoch < self.config.end:
             log.warning(STOPPED_WARNING)
 
     def _between_epochs(self) -> None:
-        """Give all workers the accumulated gradients until the script has begun the next epoch.
+        """Make the accumulated gradients visible on all workers until the script has begun the next epoch.
 
-        If the script sets the gradients to zero between epochs, all workers see the zeros.
+        So if the script sets accumulated gradients to zero between epochs, the gradients become zero on all workers.
         """
         self.state.carried.resume(takes=True)
 
     def enter(self, number: int) -> None:
-        """Continue after the script's own lines at the begin of the epoch, which may set a new rate or unfreeze layers.
+        """Continue after the script's own lines at the begin of the epoch, which may set a learning rate or unfreeze
+        layers.
 
-        If the epoch was begun before, these lines have now run twice in the job; then the result of their first run
-        counts.
+        If the epoch was begun before, the script's lines at the begin of the epoch have run twice in the job, and the
+        values set by the first run are restored.
         """
         state = self.state
         self._refuse()  # the script may have changed an option at the begin of the epoch
@@ -302,19 +304,20 @@ class TrainingLoop:
         self.undo.mark()
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
-        """Prepare for the generation that is being formed and begins at `position`."""
+        """Prepare for the generation (group of workers) that is being formed and will begin at `position`."""
         self.shares.begins = self._trial_step(position.step)
         self.loading.expect(position, number, workers)
 
     def _trial_step(self, step: int) -> int | None:
-        """Return the step in which shares are made unequal, or None for rows with accumulated gradients.
+        """Return the step in which the workers' shares are made unequal, or None if the script accumulates with
+        `job.rows`.
 
-        Such rows must stay on their workers until the update.
+        With `job.rows`, rows must stay on their workers until the accumulated gradients are used in an update.
         """
         return None if self.rows and self.state.accumulated else step
 
     def arrive(self, position: Position) -> None:
-        """Continue from a boundary at which the membership is decided."""
+        """Continue from the boundary `position`, after the coordinator has decided which workers are members."""
         self.shares.begins = self._trial_step(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.

@@ -1,7 +1,8 @@
-"""A worker's part in `dyntrain check`; a process outside of such an experiment does not use this module.
+"""A worker's part in an experiment of `dyntrain check`; a worker outside of such an experiment does not use this
+module.
 
-A worker saves its weights after each final step, ends its loops early, and waits or kills itself at the steps that the
-experiment plans.
+In an experiment, a worker saves its weights after each final step and ends its loops early. At the steps that the
+experiment plans, a worker waits or kills itself.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
-    """Mean and variance of each normalization layer (norm) in its first batch, also used in all later steps."""
+    """Mean and variance of each normalization layer (norm) in its first batch, used as constants in later batches."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
@@ -62,7 +63,7 @@ class FirstBatch(Statistics):
 
 
 class Trial:
-    """Part that one worker process has in an experiment of `dyntrain check`."""
+    """What one worker process does and records in an experiment of `dyntrain check`."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -76,7 +77,7 @@ class Trial:
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, config: LoopConfig) -> LoopConfig:
-        """Return the loop's settings with the experiment's limits."""
+        """Return the loop's settings with the experiment's limits of samples, epochs and steps."""
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
@@ -91,7 +92,8 @@ class Trial:
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def begin_loop(self, loop: Any) -> None:
-        """Prepare the process when its first loop begins, and record the initial weights.
+        """Record the initial weights of a loop; before the process's first loop, also freeze layers and replace MXNet
+        functions.
 
         Initial weights are recorded only if this worker begins at the loop's first step.
         """
@@ -111,7 +113,7 @@ class Trial:
     def begin_step(self, loop: Any, rows: Any, size: int) -> None:
         """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
 
-        The script's draws for the batch are made for all samples, equally on all workers.
+        A random draw for the batch is made for all samples on each worker, so all workers draw the same numbers.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
         self._has_stepped = True
@@ -121,7 +123,7 @@ class Trial:
         self._seeded_alike = True
 
     def record_gradients(self, loop: Any, trainer: Any) -> None:
-        """Record the trainer's gradients, which are summed over all workers."""
+        """Record the trainer's gradients after their sum over all workers."""
         trainer_number = loop.trainers.index(trainer)
         for index, param in enumerate(trainer._params):
             if param.grad_req != "null":
@@ -129,7 +131,7 @@ class Trial:
                 self._gradients[f"gradient {trainer_number}.{index} {param.name}"] = gradient
 
     def kill_if_planned(self, loop: Any, moment: Moment) -> None:
-        """Kill this process if the experiment's order says so.
+        """Kill this process if the experiment plans a kill of this worker at this step and moment.
 
         `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
@@ -143,7 +145,7 @@ class Trial:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def end_step(self, loop: Any) -> None:
-        """Record the weights after a final step, and wait if the experiment's order says so."""
+        """Record the weights after a final step, and wait if the experiment changes the workers after this step."""
         self._rows, self._seeded_alike = None, False
         self._record_arrays(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
@@ -153,9 +155,10 @@ class Trial:
             time.sleep(GATE_SECONDS)
 
     def _record_script(self) -> None:
-        """Record the arrays that the script saves, and draw each worker's own weights for nets initialised in a loop.
+        """Record the arrays that the script saves, and make weights initialised in a loop differ between workers.
 
-        Such weights differ between workers of any job, although draws for a batch are equal in this experiment.
+        Weights that a script initialises inside a loop differ between workers in any job. So these weights must also
+        differ in the experiment, although random draws for a batch are equal on all of the experiment's workers.
         """
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
@@ -189,10 +192,10 @@ class Trial:
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finish_with_own_draws)
 
     def end_loop(self, loop: Any) -> None:
-        """Record the script's variables after the script's own lines at the end of the loop's last epoch.
+        """Record the script's variables after the script's last lines in the loop.
 
-        A worker that came too late for any step has initial weights of its own until the next loop. The script must not
-        depend on these weights, so they are changed by a large amount.
+        A worker that joined too late for any step keeps its own initial weights until the next loop. The script must
+        not depend on a late worker's weights, so this method changes them by a large amount.
         """
         if not self._has_stepped:
             for param in loop.state.equal:
@@ -229,7 +232,7 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
-    """Return the script's variables without the parameters, which are recorded anyway."""
+    """Return the arrays in the script's variables, without the nets' parameters, which are recorded separately."""
     arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
@@ -241,7 +244,10 @@ def _write_atomically(path: Any, content: bytes) -> None:
 
 
 def _sketched(array: Any) -> Any:
-    """Return the numbers of an array, or fewer sums whose differences have about the same norm."""
+    """Return a small array's numbers; for a large array, return fewer sums.
+
+    Differences of two arrays' sums have about the same norm as differences of the arrays.
+    """
     numbers = array.reshape(-1).astype(np.float64)
     if numbers.size <= MOST_KEPT_NUMBERS:
         return numbers
@@ -255,18 +261,19 @@ def _sketched(array: Any) -> Any:
 
 
 def _next_draws() -> Any:
-    """Return the next numbers of the global generators, which differ if other numbers were drawn before.
+    """Return the next numbers of the global random generators, which differ between two runs that have drawn unequally
+    before.
 
-    MXNet has one generator for each of many parts of an array.
+    MXNet draws each part of an array from a generator of its own, so an array of numbers is drawn from MXNet.
     """
     mxnet_draws = mx.nd.random.uniform(shape=DRAWN_NUMBERS).asnumpy().astype(np.float64)
     return np.array([random.random(), np.random.rand(), *mxnet_draws])
 
 
 def _nudge(param: Any, random_generator: np.random.Generator) -> None:
-    """Change each number of the parameter by one rounding error, up or down.
+    """Change each number of the parameter by one rounding error, randomly up or down.
 
-    The error is at least a rounding of float32, because sums over workers may be in float32.
+    The change is at least a rounding error of float32, because sums over workers may be in float32.
     """
     values = param.list_data()[0].asnumpy()
     relative_error = max(np.finfo(values.dtype).eps, np.finfo(np.float32).eps)
@@ -276,14 +283,16 @@ def _nudge(param: Any, random_generator: np.random.Generator) -> None:
 
 
 def _freeze_all(norms: FirstBatch) -> None:
-    """Freeze layers whose results depend on the share in any data parallelism: Dropout, and BatchNorm's statistics."""
+    """Freeze Dropout and BatchNorm's statistics, whose results depend on a worker's share in any data-parallel
+    training.
+    """
     freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _call_and_trace)
 
 
 def _call_and_trace(called: Any) -> Any:
-    """Return a replacement for the call of hybridized blocks that also traces the blocks, so that a script can export
-    them.
+    """Return a replacement for calls of hybridized blocks that also traces a block, so that the script can export the
+    block.
     """
     traced_blocks: list[Any] = []
 

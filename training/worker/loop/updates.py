@@ -1,7 +1,7 @@
 """Update the weights: sum gradients over all workers, check that the workers agree, and divide the sums.
 
-The step becomes void if a worker is lost during any of these operations. Then the script continues to the end of its
-batch, and nothing of the batch counts.
+The step becomes void if a worker is lost during the sum, the check or the update. In a void step, the script continues
+to the end of its batch, whose results are then undone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NOT_SUMMED_ERROR = "trainer.update() was called without trainer.allreduce_grads(
 
 
 class Updates:
-    """Sums and updates of the trainers that one loop has when it begins."""
+    """Gradient sums and weight updates of the trainers that one loop over epochs has at its begin."""
 
     def __init__(self, loop: TrainingLoop, config: LoopConfig) -> None:
         self._loop = loop
@@ -66,8 +66,8 @@ class Updates:
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if `n` stands for no
-        divisor.
+        """Return the divisor of the summed gradients that `n` in `trainer.step(n)` or `trainer.update(n)` implies.
+        Raises ValueError if `n` implies no divisor, or several.
 
         `n` may be an array of one number.
         """
@@ -93,8 +93,8 @@ class Updates:
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Sum the trainer's gradients over all workers.
 
-        Raises RuntimeError if the trainer must not sum now, and ValueError if the loss does not fit the trainer's
-        `loss`.
+        Raises RuntimeError if the trainer must not sum its gradients now, such as twice in a batch. Raises ValueError
+        if the script's loss is not of the kind that the trainer's `loss` declares.
         """
         loop, batch = self._loop, self._current_batch("allreduce_grads()")
         if trainer in batch.updated or batch.summed is not None:
@@ -123,7 +123,8 @@ class Updates:
             self._count_void_step(trainer)
 
     def _prepare_consensus(self, trainer: ElasticTrainer, batch: CurrentBatch, gradient_factors: Terms) -> None:
-        """Prepare the numbers that are summed together with the gradients, to show whether all workers agree.
+        """Prepare the numbers that are summed together with the gradients, to show whether all workers would update
+        equally.
 
         `gradient_factors`: factors by which the script has multiplied its gradients.
         """
@@ -149,9 +150,10 @@ class Updates:
             batch.consensus.to_mxnet()
 
     def _sum(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
-        """Sum over all workers the gradients, the workers' consensus votes on the step, and the carried rows.
+        """Sum over all workers: the gradients, the numbers that show whether the workers agree, and the values of
+        `job.rows`.
 
-        Returns False if a new generation interrupted the sums.
+        Returns False if the forming of a new generation (group of workers) interrupted the sums.
         """
         loop, shared = self._loop, self._loop.membership.shared
         trainer_number, job_state = loop.trainers.index(trainer), loop.state.own
@@ -203,10 +205,10 @@ class Updates:
     # ---- what follows from it
 
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
-        """Call `update` with the divisor that `n` stands for, unless the sums are void.
+        """Call `update` with the divisor that `n` implies, unless a worker was lost and the step is void.
 
-        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ. All
-        workers raise the same error.
+        All workers raise ValueError if any worker refuses the script, and UnequalRates if the workers' updates would
+        differ.
         """
         loop, batch = self._loop, self._current_batch("update()")
         self.divisor(trainer, n)
@@ -260,7 +262,7 @@ class Updates:
     def _agreed_divisor(self, trainer: ElasticTrainer, batch: CurrentBatch) -> float | None:
         """Return the divisor of the summed gradients, or None if the workers' divisors differ.
 
-        Raises ValueError if the divisor stays ambiguous.
+        Raises ValueError if the meaning of `n` in `trainer.step(n)` is ambiguous on all workers.
         """
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1

@@ -1,1 +1,1 @@
-"""Probe of a script's first batch: child processes compute its gradients whole and in two parts, to compare them."""
+"""Probe of a script's first batch: child processes compute the gradients of the batch and of two parts, to compare."""

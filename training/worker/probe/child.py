@@ -1,7 +1,7 @@
 """Fork a child process that continues the script, sends one answer to its parent and ends.
 
-The child has no effect on the parent. MXNet's engine is started again in the child, with one thread. The parent's other
-threads, of the kvstore and the coordinator's connection, do not exist in the child.
+The child process has no effect on its parent. MXNet's engine is started again in the child, with one thread. The
+parent's threads for the kvstore and for the connection to the coordinator do not exist in the child.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ _kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
 
 class ParentPipe:
-    """The child's pipe to its parent."""
+    """The pipe through which a child process sends its answer to its parent."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
     def send_and_end(self, answer: Answer) -> NoReturn:
-        """Send the answer and end the process, without running any more of the script, not even `finally` blocks."""
+        """Send the answer to the parent and exit the child process at once, without running the script's `finally`
+        blocks.
+        """
         try:
             message = json.dumps(answer).encode()
             message = LENGTH_HEADER.pack(len(message)) + message
@@ -56,16 +58,16 @@ class ParentPipe:
             os._exit(0)
 
     def ending_call(self, failure: str) -> Callable[..., NoReturn]:
-        """Return a replacement for a function that only the parent may call.
+        """Return a replacement, for use in the child process, of a function that only the parent process may call.
 
-        The replacement ends the child, which reports `failure` to its parent.
+        The replacement reports `failure` to the parent and ends the child process.
         """
         return lambda *_, **__: self.send_and_end({"failed": failure})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
-        """End the child at an error that reaches `frame` or its callers.
+        """Make any error that reaches `frame` or its callers end the child process.
 
-        So the script in the child does not clean up resources of the parent.
+        So the script's error handling in the child cannot clean up resources that the parent still uses.
         """
 
         def end_at_error(traced_frame: FrameType, event: str, error_info: Any) -> Any:
@@ -90,8 +92,8 @@ def _ends_iteration(frame: FrameType) -> bool:
 def fork(seconds: float) -> ParentPipe | Answer:
     """Fork this process; returns a `ParentPipe` in the child, and the child's answer in the parent.
 
-    A child is killed, with all processes that it has started, if it does not answer within `seconds` or uses no CPU
-    time for a while.
+    The child is killed, with all processes that it has started, if it does not answer within `seconds` or uses no CPU
+    time for IDLE_SECONDS.
     """
     mx.nd.waitall()  # the engine must be idle when it is copied
     arrays = [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), mx.nd.NDArray)]
@@ -125,9 +127,9 @@ def fork(seconds: float) -> ParentPipe | Answer:
 
 
 def _read_answer(pid: int, pipe: int, deadline: float) -> Answer:
-    """Read the child's answer, which begins with its length.
+    """Read the child's answer from the pipe; the first bytes are the answer's length.
 
-    The pipe's end does not show that the answer is complete, because another process may hold the pipe open.
+    The length is needed because the pipe may stay open after the answer, in a process that the child has started.
     """
     poll, received = select.poll(), bytearray()
     poll.register(pipe, select.POLLIN)
@@ -157,7 +159,9 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _reopen_files() -> None:
-    """Open the parent's open files again at the same offsets, because a fork shares the offsets."""
+    """In the child, open the parent's open files again at the same offsets, because a fork shares offsets with its
+    parent.
+    """
     for descriptor_name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
             descriptor = int(descriptor_name)

@@ -1,6 +1,4 @@
-"""In a child process, make a script's random draws for a sample the same in any part of a batch, or detect draws that
-differ.
-"""
+"""In a child process, give a sample the same random draws in any part of a batch, or detect draws that differ."""
 
 from __future__ import annotations
 
@@ -43,9 +41,9 @@ Rows = tuple[int, int, slice]  # number of samples in this process, number of al
 
 
 def draw_for_all(part: Indices, size: int) -> None:
-    """In this process, make each later random draw for all `size` samples, and keep the rows of `part`.
+    """From now on in this process, make each random draw for all `size` samples, and return the drawn rows of `part`.
 
-    A draw counts as a draw for the samples if it has as many rows as `part`.
+    A random draw is assumed to be for samples if the number of its rows is the number of samples in `part`.
     """
     rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
     if len(part) != size:
@@ -53,9 +51,10 @@ def draw_for_all(part: Indices, size: int) -> None:
 
 
 def draw_for_rows(current_rows: Callable[[], Rows | None]) -> None:
-    """Make each later random draw for all samples, and keep the rows that `current_rows` returns at that draw.
+    """From now on, make each random draw for all samples of a batch, and return the drawn rows that `current_rows`
+    names.
 
-    A draw stays unchanged if `current_rows` returns None.
+    `current_rows` is called at each draw; if it returns None, the draw stays unchanged.
     """
     replaced = Replaced()
     for module, size_name in MODULES:
@@ -104,21 +103,21 @@ def _drawing_rows(
 
 
 def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
-    """Whether a value is an MXNet array with a row for each sample.
+    """Whether a draw's argument is an MXNet array with a row for each sample.
 
-    A `multinomial` draw takes a row of numbers for each sample, so its array must have two axes.
+    A `multinomial` draw takes a row of probabilities for each sample, so its array must have at least two axes.
     """
     fewest_axes = 2 if "multinomial" in draw.__name__ else 1
     return type(value) is mx.nd.NDArray and value.ndim >= fewest_axes and value.shape[0] == samples
 
 
 def generators() -> list[Any]:
-    """Return the random generators that the script itself has made."""
+    """Return all generator objects of `random` and NumPy in this process, which the script itself has made."""
     return [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), GENERATOR_TYPES)]
 
 
 class Draws:
-    """Detector of random draws since the global generators were seeded.
+    """Detector of the random draws that a process made since the global random generators were seeded.
 
     `own`: the script's own generators, which were not seeded.
     """
@@ -144,15 +143,19 @@ class Draws:
 
     @property
     def single_number_draws(self) -> list[str]:
-        """Functions that drew single numbers from generators that each worker seeds differently."""
+        """Names of functions by which the script drew single numbers from generators that each worker seeds
+        differently.
+        """
         moved_generators = ["random"] if random.getstate() != self._random else []
         return sorted([*self._singles, *moved_generators])
 
     def digest(self) -> str:
-        """Return a digest that is different if different numbers were drawn, also from the script's own generators.
+        """Return a digest that differs between two processes if they drew unequally, also from the script's own
+        generators.
 
-        MXNet's two kinds of generators cannot be read, so the digest draws from each kind. Most operators draw from one
-        generator for each of many parts of an array; operators like `shuffle` draw from a single generator.
+        The state of MXNet's two kinds of generators cannot be read, so this method draws numbers from each kind. Most
+        MXNet operators draw each part of an array from a generator of its own. Operators like `shuffle` draw from a
+        single generator.
         """
         parallel_draw, single_draw = self._uniform(shape=DRAWN_NUMBERS), self._shuffle(mx.nd.arange(DRAWN_NUMBERS))
         moved_states = sorted(

@@ -1,8 +1,8 @@
 """Freeze dropout and normalization layers, so that a net treats each sample the same in any batch.
 
-Frozen dropout drops nothing. A frozen normalization layer (a *norm*) uses statistics of all probed samples as
-constants, or its running statistics in an imported net. Only a process that trains for a test may use this module,
-because the change is permanent.
+A frozen dropout layer drops nothing. A frozen normalization layer (a *norm*) uses the statistics of all probed samples
+as constants. In an imported net, a frozen norm uses its running statistics. Only a process whose training is thrown
+away may use this module, because layers stay frozen.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ Moments = list[list[float]]  # a mean and a variance for each channel
 
 
 class CannotFreeze(RuntimeError):
-    """A layer's result for a sample depends on the rest of the batch, and the layer cannot be frozen."""
+    """A layer's result for a sample depends on the other samples of the batch, and the layer cannot be frozen."""
 
 
 class Statistics:
     """Means and variances for normalization layers (norms), in the order of the calls of these layers.
 
-    `given`: the statistics to use. If it is None, each norm uses the statistics of its own batch, which `seen` stores.
+    `given`: the statistics that the norms use. If `given` is None, each norm uses the statistics of its own batch,
+    which `seen` stores.
     """
 
     def __init__(self, given: Sequence[Moments] | None) -> None:
@@ -43,9 +44,10 @@ class Statistics:
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """Return mean and variance of a norm as arrays, with the dtype and shape of `like`.
+        """Return mean and variance for the next called norm as arrays, with the dtype and shape of `like`.
 
-        Raises CannotFreeze if the net calls norms that it did not call for the whole batch.
+        Raises CannotFreeze if no fitting statistics are given, because the net did not call this norm for the whole
+        batch.
         """
         if self._given is None:
             data_numbers = data.asnumpy().astype(np.float64)
@@ -63,9 +65,10 @@ class Statistics:
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
-    """Freeze the layers of all nets in this process, permanently.
+    """Freeze the dropout and normalization layers of all nets in this process, permanently.
 
-    Norms without an option for constant statistics raise CannotFreeze when called, or stay unchanged without `refuses`.
+    Norms without an option for constant statistics cannot be frozen: with `refuses`, such a norm raises CannotFreeze
+    when called, otherwise it stays unchanged.
     """
     with_constants, replaced = functools.partial(_with_constants, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
@@ -82,9 +85,10 @@ def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
-    """Call a hybridized block without its trace, because the trace contains layers that are not frozen.
+    """Call a hybridized block without its trace (its compiled graph), because the trace contains layers that are not
+    frozen.
 
-    An imported net has only a trace, so its trace is changed.
+    An imported net can be called only by its trace, so the layers in its trace are frozen.
     """
     if isinstance(block, gluon.SymbolBlock):
         inputs, symbol = block._cached_graph
@@ -100,7 +104,7 @@ def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
 
 
 def _frozen_trace(symbol: str) -> str:
-    """Return the trace with frozen layers. Raises CannotFreeze if a layer cannot be frozen."""
+    """Return a net's trace, as JSON, with frozen layers. Raises CannotFreeze if a layer cannot be frozen."""
     graph = json.loads(symbol)
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])

@@ -1,7 +1,7 @@
-"""Stop a child from using connections, queues and pools of its parent.
+"""Prevent a forked child process from using its parent's connections, queues and process pools.
 
-Data that the child takes from a queue is lost to the parent. A child that is killed while it waits may hold a lock
-forever.
+If the child took data from a shared queue, the parent would not get the data. A child that is killed while it waits may
+leave a shared lock locked forever.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ GUARDED_METHODS: dict[type, tuple[str, ...]] = {
 
 
 def guard_ipc(end_process: Callable[..., NoReturn]) -> None:
-    """Replace all methods that reach another process by `end_process`, in this process."""
+    """In this process, replace all methods of sockets, queues, locks and pools that reach another process by
+    `end_process`.
+    """
     replaced = Replaced()
     for guarded_class, method_names in GUARDED_METHODS.items():
         for method_name in method_names:

@@ -1,4 +1,4 @@
-"""Move a script's parameters from GPUs to the CPU, because arrays on a GPU do not survive a fork.
+"""Move a script's parameters from GPUs to the CPU, because a forked child process cannot use its parent's GPU arrays.
 
 This module has never run on a GPU, only with CPUs in place of GPUs.
 """
@@ -22,7 +22,7 @@ def is_gpu(context: Any) -> bool:
 
 
 def copies_on_cpu() -> Copies:
-    """Copy all parameters that are on GPUs to the CPU, in the parent."""
+    """In the parent process, before the fork, copy all parameters that are on GPUs to the host's memory."""
     params = [
         tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), gluon.Parameter)
     ]
@@ -31,9 +31,11 @@ def copies_on_cpu() -> Copies:
 
 
 def move_to_cpu(copies: Copies) -> None:
-    """Make the child use CPU k in place of GPU k, with the copies as its parameters.
+    """Make this child process use MXNet's CPU device k in place of GPU k, with `copies` as the values of its
+    parameters.
 
-    Arrays on a GPU that are not parameters do not exist in the child. The child ends when it uses such an array.
+    Arrays on a GPU that are not parameters are not copied. The child process ends when it uses an array that is not
+    copied.
     """
     if not copies:
         return

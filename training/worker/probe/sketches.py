@@ -1,6 +1,6 @@
 """Sketches: a few sums over each gradient, to compare a batch's gradients with the gradients of its parts. Pure.
 
-A sketch contains sums over blocks of the gradient, so sketches can be added like gradients.
+A sketch contains sums over blocks of the gradient, so the sketch of a sum of gradients is the sum of their sketches.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Sketch:
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:
-    """Return the sketch of an array of any shape.
+    """Return the sketch of a gradient of any shape.
 
-    The array may be as large as a model, so only one piece of it is copied at once.
+    A gradient may be very large, so at most PIECE_NUMBERS of its numbers are copied at once.
     """
     flat_gradient = gradient.reshape(-1)
     if not flat_gradient.size:
@@ -62,11 +62,12 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """Return the largest difference above `tolerance`, or None if the parts' gradients add up to the whole batch's
-    gradients.
+    """Compare the whole batch's gradients with the weighted sum of the parts' gradients.
 
-    `parts`: weight and gradients of each part. `names`: the parameters' names, by key. Raises ValueError if gradients
-    are not finite.
+    Returns the largest relative difference of a parameter, or None if no difference is above `tolerance`.
+
+    `parts`: weight and gradients' sketches of each part. `names`: the names of the parameters to compare, by key.
+    Raises ValueError if gradients are not finite.
     """
     differences = list[Difference]()
     norms = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}

@@ -1,1 +1,3 @@
-"""Checks of a user's script besides its training: its source, `fit`'s arguments, and how it leaves its loop."""
+"""Checks of a user's script outside of its training steps: its source, its arguments of `fit`, and how its
+loop ends.
+"""

@@ -1,4 +1,4 @@
-"""Report all advice that follows from a script's source, when a loop over epochs begins."""
+"""Report all advice on a user's script that its source alone gives, when a loop over epochs begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dyntrain.training.worker.script.variables import variable_advice
 def advise(findings: Findings, caller: FrameType, has_name: bool) -> None:
     """Report the advice on the script that begins a loop in the frame `caller`.
 
-    `has_name`: whether the loop has a name. Raises ValueError for any advice if the findings' mode is strict.
+    `has_name`: whether the loop has a name. If the mode of `findings` is strict, any advice raises ValueError.
     """
     if findings.is_off:
         return

@@ -1,4 +1,4 @@
-"""Names for the positional arguments of `Module.fit`."""
+"""Find the names of the positional arguments of MXNet's `Module.fit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _FIT_ARGUMENTS = (
 
 
 def arguments_by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments by name. Raises TypeError for arguments that `fit` does not take."""
+    """Return all arguments of `Module.fit` after the two data arguments, by name. Raises TypeError for arguments that
+    `fit` does not take.
+    """
     if len(args) > len(_FIT_ARGUMENTS) or set(_FIT_ARGUMENTS[: len(args)]) & set(kwargs):
         raise TypeError("fit() got too many arguments, or one argument twice")
     unknown = set(kwargs) - set(_FIT_ARGUMENTS)

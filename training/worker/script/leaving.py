@@ -1,9 +1,9 @@
 """Handle a script that leaves its loop over epochs early, by `break` or by an error.
 
-An error closes the loop's generator just as `break` does, so the loop cannot distinguish an error from `break`. The
-connection to the coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's
-`excepthook`, which reports the error to the coordinator. A script that continues after the loop counts as a lost
-worker.
+An error in the script closes the loop's generator just as `break` does, so the loop cannot distinguish an error from
+`break`. The connection to the coordinator therefore stays open for some seconds after the script has left the loop.
+While the connection is open, an error in the script reaches Python's `excepthook`, which reports the error to the
+coordinator. A script that continues after leaving its loop early counts as a lost worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT_EARLY_ERROR = (
 
 
 def close_later(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
-    """Close the connection to the coordinator after `seconds`, or when the process ends if that is sooner."""
+    """Close the connection to the coordinator after `seconds`, or earlier if the process ends earlier."""
     if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()
         return

@@ -1,7 +1,8 @@
-"""Find `break` and `return` statements that would leave the loop over epochs, before the script trains.
+"""Find, before the script trains, `break` and `return` statements that would leave the loop over epochs.
 
-If one worker leaves the loop, the other workers wait for it at their batch, and a joiner does not know that the job is
-over. Only the running script shows whether it reaches such a statement, which the module `leaving` then handles.
+If one worker leaves the loop, the other workers wait for the missing worker, and a worker that joins does not know that
+the job is over. The source does not show whether the script will reach a `break`. If the script leaves its loop, the
+module `leaving` handles the case.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def is_epoch_loop_at(loop: ast.For, line: int) -> bool:
 def _leaving_statements_in(
     body: Sequence[ast.AST], site: Site, epoch_names: set[str], loop_text: str, is_shared_loop: bool = True
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield each `break` or `return` that leaves a loop of all workers, the loop's text, and the statement's line.
+    """Yield each `break` or `return` that leaves a loop run by all workers, with the loop's text and the statement's
+    line.
 
     `is_shared_loop`: whether a `break` in `body` leaves a loop that all workers run.
     """

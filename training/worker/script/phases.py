@@ -1,8 +1,8 @@
-"""Find scripts with several loops over epochs, whose loops need names.
+"""Find scripts with several loops over epochs, which must give each loop a name.
 
-A job whose script has one loop ends with that loop. If a script has several loops, the last one is unknown until the
-script ends, so the job ends with the script. If the source shows several loops without names, a warning says so before
-the training.
+A job ends with a loop over epochs that has no name. If its loops have names, a job ends with the script, because
+another loop may follow each loop. If the source shows several loops without names, a warning is given before the
+training.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ WITHIN_LOOP_ERROR = (
 
 
 def unnamed_loops(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    """Advise a name for the loop at the site if another loop over epochs may follow.
+    """Advise a name for the loop over epochs at `site` if another loop over epochs may follow.
 
-    Another loop may follow if the loop is inside another loop, or if its function has another loop of the same job.
-    Jobs are the same if their variables have the same name.
+    Another loop may follow if the loop is inside any Python loop, or if its function has another loop of the same job.
+    Two loops are assumed to be of the same job if their job variables have the same name.
     """
     calls = [node for node in ast.walk(tree) if _is_call_of_epochs(node)]
     own_call = next((call for call in calls if call.lineno <= site.line <= (call.end_lineno or call.lineno)), None)

@@ -1,4 +1,4 @@
-"""Parse the source of the calling script, and run each analysis of it once."""
+"""Parse the source of the user's script, and run each analysis of the source once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Line of a script at which a loop is about to begin, with file and source: the input of an analysis.
+    """Line of a script at which a loop over epochs is about to begin, with the script's path and source.
 
     `loader_names`: names of variables that hold a loader of the job.
     """
@@ -38,9 +38,10 @@ class _NoTree(Exception):
 
 
 def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """Make `analysis` a function of the frame that begins a loop. The analysis runs once for each line of a source.
+    """Return a function that runs `analysis` for the frame that begins a loop over epochs. The analysis runs once for
+    each line of a source; its result is cached.
 
-    A source that cannot be parsed gives no advice, and this empty result is not cached.
+    A source that cannot be parsed gives no advice, and is parsed again at the next call.
     """
 
     @functools.lru_cache(MOST_CACHED_RESULTS)
@@ -60,8 +61,8 @@ def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> C
 def _tree_of(source: str) -> ast.Module:
     """Parse the source. Raises _NoTree if the source cannot be parsed.
 
-    Parsing fails if the file has changed since Python loaded it. Parsing also fails if an object deleted meanwhile
-    prints a traceback, for which Python parses another source.
+    Parsing may fail if the file has changed since Python loaded the script. Parsing also fails if an object that is
+    deleted during the parsing prints a traceback, because printing a traceback makes Python parse another source.
     """
     try:
         return ast.parse(source)
@@ -81,7 +82,9 @@ def _site_of(caller: FrameType) -> Site:
 
 
 def path_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes from `tree` down to `node`, including these two, or nothing if `node` is not in `tree`."""
+    """Yield the nodes on the path from `tree` down to `node`, both included; yields nothing if `node` is
+    not in `tree`.
+    """
     if tree is node:
         yield node
         return

@@ -1,8 +1,8 @@
-"""Advice on variables of a script whose values differ on a worker that joins.
+"""Advise on a script's variables that have other values on a worker that joins than on the other workers.
 
 A variable may carry a value from epoch to epoch or batch to batch (`best`, `patience`, a counter). On a worker that
-joins, such a variable has its value from before the loop, and `enumerate` over batches begins at 0. Values that are
-only printed do not matter.
+joins, a carried variable has its value from before the loop, and `enumerate` over batches begins at 0. No advice is
+given for variables whose values are only printed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
 
 
 class _LoopPass(ast.NodeVisitor):
-    """Names that one pass of a loop reads and sets, in the order of its statements.
+    """Names that one pass (iteration) of a loop reads and sets, in the order of the loop's statements.
 
-    The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
+    Names of variables and of attributes of `self` are collected. Inner loops are assumed to run at least once.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _LoopPass(ast.NodeVisitor):
 
     @property
     def carried(self) -> list[str]:
-        """Names whose value from one pass is used by the next pass."""
+        """Names of variables whose value from one pass (iteration) of the loop is used in the next pass."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
     def visit_all(self, nodes: Iterable[ast.AST | None]) -> None:
@@ -182,7 +182,7 @@ def _pass_of(loop: ast.For) -> _LoopPass:
 
 
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
-    """Names of variables that job.memory, job.keep or job.rows returned, or that job.keep was given."""
+    """Return the names of variables that job.memory, job.keep or job.rows returned, or that were passed to job.keep."""
     kept_names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _called_name(node.value) in JOB_METHODS:
@@ -193,14 +193,14 @@ def _kept_by_the_job(tree: ast.Module) -> set[str]:
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Whether the statement only shows values, or only reads a metric or a clock."""
+    """Whether the statement only prints or logs values, or only reads a metric or a clock."""
     if isinstance(node, ast.Assign):
         return _called_name(node.value) in READING_METHODS | CLOCKS
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _called_name(node.value) in SHOWING_CALLS)
 
 
 def _plain_calls(node: ast.AST) -> set[str]:
-    """Names of functions that an expression calls by a name without a dot."""
+    """Return the names of functions that an expression calls by a plain name, as in `zip(...)` but not `a.zip(...)`."""
     return {str(getattr(call.func, "id", "")) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 

@@ -1,1 +1,3 @@
-"""Values that must be equal on all workers: divisors of gradients, learning rates, sums of numbers."""
+"""Values that must be equal on all workers: the divisors of their gradients, their learning rates, and the sums of
+numbers.
+"""

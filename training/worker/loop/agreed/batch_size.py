@@ -1,10 +1,10 @@
-"""Find the meaning of the number `n` in `trainer.step(n)`. Pure.
+"""Find what a script's `n` in `trainer.step(n)` stands for, such as a batch size or a number of samples. Pure.
 
-In one process a script may pass a fixed batch size, or the number of samples in the current batch. If gradients
-accumulate over several batches, `n` may be for one batch or for all. A worker's batch is only a share of the whole
-batch, so there the same expression gives a smaller number than in one process. The right meaning gives the passed
-number in this step and in all earlier steps. `n` is refused if no meaning gives it, or if several meanings with
-different divisors give it.
+In one process, a script may pass to `trainer.step` a fixed batch size, or the number of samples in the current batch.
+If gradients accumulate over several batches, `n` may be the size of one batch or of all accumulated batches. A worker
+has only a share of the whole batch, so an expression like `len(data)` gives a smaller `n` on a worker than in one
+process. A meaning fits if the number that it predicts equals `n` in this step and in all earlier steps. `n` is refused
+if no meaning fits, or if several meanings fit that need different divisors of the gradients.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that we
 
 
 class NoMeaning(Exception):
-    """The number in `trainer.step(n)` fits no meaning, or several.
+    """The number `n` in `trainer.step(n)` has no possible meaning, or is ambiguous.
 
-    `code`: code of the rule that the script breaks. `values`: numbers and names that are inserted in the rule's
+    `code` is the code of the rule that the script breaks. `values` are the numbers and names to insert in the rule's
     message.
     """
 
@@ -29,9 +29,9 @@ class NoMeaning(Exception):
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """Numbers of samples since the last update: each pair is for the last batch and for all batches since then.
+    """Numbers of samples since the last update, as pairs: for the latest batch, and for all batches since that update.
 
-    `own`: samples of this worker, or None if unknown, because the worker joined meanwhile.
+    `own` is for this worker; its second number is None if the worker has joined since the last update.
     """
 
     nominal: tuple[int, int]  # the script's batch size
@@ -42,11 +42,11 @@ class SampleCounts:
     group: int = 1  # batches per update; an epoch's last update may have fewer
 
     def meanings(self, n: float) -> dict[str, tuple[int | None, int]]:
-        """Return the possible meanings of `n`, by name: the `n` that it expects, and the divisor of the summed
+        """Return for each possible meaning of `n`, by name, the `n` that it expects and the divisor of the summed
         gradients.
 
-        If gradients accumulate, `n` may be for another number of batches than were accumulated, because a script may
-        restart its own count of batches in each epoch.
+        If gradients accumulate, `n` may be the size of more or fewer batches than were accumulated, because a script
+        may restart its own count of batches in each epoch.
         """
         meanings: dict[str, tuple[int | None, int]] = {}
         for index, span in enumerate(("last", "all")):
@@ -67,10 +67,10 @@ class SampleCounts:
 
 
 def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str] | None) -> tuple[int, list[str]]:
-    """Return the divisor of the summed gradients, and the meanings that fit `n`.
+    """Return the divisor of the summed gradients, and the names of the meanings that fit `n`.
 
-    `known_meanings`: meanings that fitted all earlier steps. Raises NoMeaning if no meaning fits, or if several with
-    different divisors fit.
+    `known_meanings` are the meanings of `n` that fitted all earlier steps. Raises NoMeaning if no meaning fits `n`, or
+    if several meanings with different divisors fit.
     """
     meanings = counts.meanings(n)
     divisors_by_meaning = {
@@ -92,9 +92,9 @@ def divisor_of_means(
 ) -> tuple[float, list[str], tuple[float, list[str]] | None]:
     """Return the divisor and the meanings as `find_divisor` does, for losses that are means over samples.
 
-    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `find_divisor`
-    if `n` is also the number of samples in this share, otherwise None. Only workers whose shares have other sizes can
-    tell which of these two results is right.
+    If `n` is in `means`, `n` itself is the divisor, as in one process. If `n` may also be a number of samples, the
+    third value is the result of `find_divisor`, otherwise None. Only the votes of workers with other share sizes show
+    which divisor is right: `n`, or the divisor in the third value.
     """
     n_is_divisor = n in means and (known_meanings is None or N_DIVIDES in known_meanings)
     try:

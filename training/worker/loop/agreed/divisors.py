@@ -1,4 +1,4 @@
-"""Divisors of the summed gradients, from each trainer's `step(n)`; the meaning of `n` is remembered between steps."""
+"""Find the divisors of the summed gradients, from `n` in each trainer's `step(n)` and its meaning in earlier steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and
 
 
 def _counts_of_means(trainer: ElasticTrainer, batch: CurrentBatch) -> set[int]:
-    """Return the possible numbers of means in a sum of losses: of one batch, of several batches, of each device."""
+    """Return how many means a script may have added up to its loss: one in all, one for each batch, or one for each
+    device.
+    """
     return {1, trainer.accumulate, batch.batches, len(trainer._contexts)}
 
 
 def _is_mixed(batch: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
-    """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
+    """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of all sure workers."""
     unsure_workers = batch.consensus.unsure_workers
     mixed_tags = [
         unsure_workers * unsure_tag + (workers - unsure_workers) * sure_tag
@@ -49,10 +51,10 @@ class Divisors:
         job_state: dict[str, Any],
         has_single_samples: bool,
     ) -> float:
-        """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
+        """Return the divisor of the summed gradients. Raises NoMeaning if `n` has no possible meaning, or is ambiguous.
 
-        `full_samples`: samples of a full step over all workers. `job_state`: part of the job's state that stores the
-        meanings. `has_single_samples`: whether no worker has more than one sample.
+        `full_samples`: samples of a full step over all workers. `job_state`: the job's own state, in which the meanings
+        of `n` are stored. `has_single_samples`: whether no worker has more than one sample.
         """
         try:
             return self._divisor_of(trainer, n, batch, full_samples, job_state, has_single_samples)
@@ -111,9 +113,9 @@ class Divisors:
     ) -> float | None:
         """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
-        A worker whose `n` has two meanings has voted for the number of samples in its batch, and marked its vote as
-        unsure. `tags_agree`: whether all workers' tags are equal. `tags_for`: function that returns a worker's tags for
-        a divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
+        A worker whose `n` has two meanings has voted for the divisor that a number of samples implies, and marked its
+        vote as unsure. `tags_agree`: whether all workers' tags are equal. `tags_for`: a function that returns this
+        worker's tags for a divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
         """
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         other_result, unsure_workers = batch.unsure.get(trainer), batch.consensus.unsure_workers

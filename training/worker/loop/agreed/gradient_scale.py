@@ -1,6 +1,6 @@
 """Factor by which a Module's gradients, summed over the workers, equal the gradients of one process.
 
-The script may give each worker as many samples as one process has, or divide one batch over all workers.
+A script may give each worker a batch of the size that one process has, or divide a batch of that size over all workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ SUMS_AND_MEANS_ERROR = (
 
 
 class GradientScale:
-    """Gradient factors for a script that in one process has `batch` samples and the optimizer's factor `declared`.
+    """Gradient factors for a script whose batch in one process has `batch` samples; `declared` is the gradient factor
+    that the script's optimizer has for a batch of `batch` samples.
 
     The gradients of an output are sums over samples, or means if the output has a `normalization`.
     """
@@ -34,7 +35,8 @@ class GradientScale:
     def gradient_factor(self, total: float, squares: float, workers: int) -> float:
         """Return the gradient factor for workers whose batches together have `total` samples.
 
-        `squares`: sum of the squared sizes of the batches. If no factor is right, all workers raise RefusedByAll.
+        `squares`: sum of the squared sizes of the batches. If no factor gives the gradients of one process, all workers
+        raise RefusedByAll.
         """
         factor_of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
@@ -48,9 +50,7 @@ class GradientScale:
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
-    """Return operator and `normalization` of an output that normalises, and whether another output does not
-    normalise.
-    """
+    """Return operator and `normalization` of a normalising output, if any, and whether any output has none."""
     graph = json.loads(symbol.tojson())
     normalised_output, has_unnormalised = None, False
     for node_index, *_ in graph["heads"]:

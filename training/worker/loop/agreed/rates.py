@@ -1,7 +1,8 @@
 """Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
-If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
-diverge. So each sum of gradients includes a few numbers that show whether all workers agree, without another message.
+If a script computes its learning rate from variables of its own, a worker that joins may have another rate than the
+other workers, and the weights diverge. So each sum of gradients includes a few numbers that show whether the learning
+rates and similar values are equal on all workers.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ FACTORS = "numbers by which losses, or gradients before their sum, are multiplie
 
 
 class UnequalRates(RuntimeError, Unrecoverable):
-    """The workers' updates would differ, so no worker has applied the step."""
+    """The workers' updates would differ, so no worker has made the step's update."""
 
 
 def update_values(trainer: Any, divisor_value: float | None) -> dict[str, float]:
     """Return the values that the trainer's next update depends on.
 
     The dict has the same names on all workers, and 0 for a value that the trainer does not have. `divisor_value`: the
-    divisor, None if not known yet. The scheduler's attributes are read, but it is not called, because some schedulers
-    count their calls.
+    divisor of the summed gradients, None if not known yet. The scheduler's attributes are read, but the scheduler is
+    not called, because some schedulers count their calls.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -67,7 +68,7 @@ def _digest(value: Any) -> int:
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers' values are equal.
 
-    Different values that have equal tags in one step have different tags in the next step.
+    Tags depend on the step, so different values that have equal tags in one step have different tags in the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
     return [*mark(digest), *mark(digest // LARGEST_MARK)]
@@ -78,7 +79,7 @@ def unequal_rates(
 ) -> UnequalRates:
     """Return the error that lists the differing values, with the same text on all workers.
 
-    All workers must call this function at the same time.
+    All workers must call this function in the same step, because the function sums numbers over all workers.
     """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
@@ -92,7 +93,7 @@ def unequal_rates(
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
-    """Describe how the workers' values differ, or return None if the values are equal or a worker is lost meanwhile.
+    """Describe how the workers' values differ; returns None if the values are equal, or if a worker is lost meanwhile.
 
     The sums may be rounded to float32, so values that agree to six digits count as equal.
     """

@@ -1,4 +1,4 @@
-"""Sum a number over all workers, for the script's decisions or as a divisor of its gradients."""
+"""Sum a number over all workers, for a script that decides by the sum or divides its gradients by the sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDUCE = ("reduce", (7,), "float64")  # key, shape, dtype; the engine may sum it
 
 
 class Total(float):
-    """A sum over all workers, equal on each worker, which `step` takes as the divisor.
+    """A sum over all workers, equal on each worker, by which `trainer.step` divides the gradients.
 
     The results of `total + x`, `total - x`, `total * x` and `total / x` are Totals, too.
     """
@@ -39,10 +39,10 @@ for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
 def reduce(
     membership: Membership, anchor: Position, name: str, total: float, count: float | None, spectates: bool
 ) -> float:
-    """Return the sum of `total` over all workers; with `count`, the sum of totals divided by the sum of counts.
+    """Return the sum of `total` over all workers; with `count`, the sum of `total` divided by the sum of `count`.
 
-    Returns NaN on all workers if a worker is lost meanwhile. `spectates`: whether this worker has only another worker's
-    sample, so that its own count is 0.
+    Returns NaN on all workers if a worker is lost meanwhile. `spectates`: whether this worker has only a copy of
+    another worker's sample, so that its own count is 0.
     """
     sums = sum_up(membership, anchor, name, total, 0.0 if spectates else 1.0 if count is None else count)
     if sums is None:
@@ -55,10 +55,10 @@ def reduce(
 def sum_up(
     membership: Membership, anchor: Position, name: str, total: float, count: float
 ) -> tuple[float, float] | None:
-    """Return the sums of `total` and `count` over all workers, without a change of the position `anchor`.
+    """Return the sums of `total` and `count` over all workers, without moving the job's position `anchor`.
 
-    Returns None on all workers if a worker is lost meanwhile; the rest of the step is then void. Raises RuntimeError if
-    the workers' names differ.
+    Returns None on all workers if a worker is lost meanwhile, which makes the rest of the step void. Raises
+    RuntimeError if the workers pass different `name`s.
     """
     tags = _tags(name)
     own_numbers = [1.0, *tags, total, count]
@@ -89,6 +89,6 @@ def sum_up(
 
 
 def _tags(name: str) -> list[float]:
-    """Return numbers whose sums show whether all workers have the same name."""
+    """Return numbers whose sums over the workers show whether all workers sum under the same name."""
     digest = zlib.crc32(name.encode())
     return [*mark(digest), *mark(digest // LARGEST_MARK)]

@@ -1,4 +1,4 @@
-"""Sum gradients that accumulate across a boundary, so that the sums survive the loss of any worker."""
+"""Sum over all workers the gradients that accumulate across a boundary, so that no gradients are lost with a worker."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def sum_accumulated(
     position: Position,
     on_success: Callable[[], None],
 ) -> None:
-    """Sum the accumulated gradients over all workers, and keep the sums in the state.
+    """Sum the accumulated gradients over all workers, and keep the sums in the training state.
 
-    `on_success` is called when all workers have the sums, but not if a worker was lost meanwhile.
+    `on_success` is called when all workers have the sums, but is not called if a worker was lost meanwhile.
     """
     owner_by_param = {id(param): owner for owner in trainers for param in owner._params}
     gradient_keys, gradient_lists = [], []

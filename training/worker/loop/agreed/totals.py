@@ -1,4 +1,6 @@
-"""Implementation of `epoch.sum` and `epoch.reduce`, with checks of where a script calls them."""
+"""Implementation of `epoch.sum` and `epoch.reduce`, with checks that a script calls each of the two at an allowed
+place.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """Return the sum over all workers, or the quotient of two such sums, or NaN on all workers if not all workers
-        make this call.
+        """Return the sum of `total` over all workers; with `count`, the sum of `total` divided by the sum of `count`.
 
-        No worker sums after the end of the job. If the generation (group of workers) began after epoch `number`,
-        joiners do not run that epoch. If the generation began in mid-epoch, only joiners run the script's lines before
-        the batches.
+        Returns NaN on all workers if not all workers make this call.
+
+        After the end of the job, this method returns NaN. Not all workers make this call if the present generation
+        (group of workers) began after epoch `number`, because joiners do not run that epoch. If the generation began in
+        mid-epoch, only joiners run the script's lines before the batches.
         """
         loop, batch = self._loop, self._loop.current
         if loop.probe_child is not None:
@@ -38,7 +41,7 @@ class Totals:
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
-        """Return the sum over all workers for the current batch.
+        """Return the sum of `value` over all workers, which all call this method for their shares of the current batch.
 
         If a worker is lost meanwhile, the step is void, and the returned number has no meaning.
         """

@@ -1,1 +1,1 @@
-"""Current batch of a script: its samples, its parts, and values that belong to its rows."""
+"""Current batch of a script: its samples, the parts for a small memory, and values that belong to its rows."""

@@ -1,6 +1,6 @@
 """Find how a script changes its worker's gradients before they are summed over the workers.
 
-Gradients multiplied by a number still add up if all workers use the same number, but clipped gradients do not add up.
+Gradients that all workers multiply by the same number still sum to a right result, but clipped gradients do not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnsummedGradient:
 
 
 def copy_gradient(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
-    """Copy a gradient that the script may change now."""
+    """Copy a gradient before the script changes it for the first time in the batch; later changes make no copy."""
     if (raw := batch.raw.get(id(gradient))) is None:
         batch.raw[id(gradient)] = UnsummedGradient(gradient, gradient.copy(), place)
     else:
@@ -43,7 +43,9 @@ def note_masked(batch: CurrentBatch, gradient: Any) -> None:
 
 
 def factor_of(raw: UnsummedGradient, gradient: Any) -> float | Literal["clip", "other"] | None:
-    """Return the factor by which a gradient was multiplied, or the kind of another change, or None if unknown."""
+    """Return the factor by which the script multiplied a gradient, "clip" or "other" for other changes, or None if
+    unknown.
+    """
     numbers_before, numbers_after = (array.asnumpy().reshape(-1).astype(np.float64) for array in (raw.before, gradient))
     if raw.masked:
         numbers_before, numbers_after = numbers_before[numbers_after != 0], numbers_after[numbers_after != 0]

@@ -29,7 +29,7 @@ OTHER_STEPS_ERROR = (
 def mark(number: int) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers have the same `number`.
 
-    If all workers have the same number, the sums are the number of workers times this worker's mark.
+    If all workers have the same `number`, each sum is the number of workers times this worker's returned number.
     """
     remainder = float(number % LARGEST_MARK + 1)
     return [remainder, remainder**2]
@@ -48,12 +48,13 @@ def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple
 
 
 class StepConsensus:
-    """Numbers that one worker adds to one sum of gradients, and the results of that sum.
+    """Numbers that one worker adds to one sum of gradients, and what their sums over the workers show.
 
-    `step`: the worker's step. `tags`, `fingerprint`: numbers computed from the values that the worker's update depends
-    on. `sums`: tags of the parameters whose gradients the worker sums. `unsure`: whether the worker's divisor is
-    uncertain. `refuses`: whether the worker refuses the script. `has_samples`: 1 for each parameter whose gradient
-    comes from the worker's own samples. `flags`: flags of the parameters that must be equal on all workers.
+    `step`: the number of the worker's step. `tags`, `fingerprint`: numbers computed from the values that the worker's
+    update depends on. `sums`: tags of the set of parameters whose gradients the worker sums. `unsure`: whether the
+    worker's divisor is uncertain. `refuses`: whether the worker refuses the script. `has_samples`: 1 for each parameter
+    whose gradient comes from the worker's own samples. `flags`: for each parameter that must be equal on all workers, 1
+    if a forward pass of this worker has changed it.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class StepConsensus:
         self.flagged: list[int] = []  # indices of the flags that any worker has set
 
     def to_mxnet(self) -> None:
-        """Convert the numbers to an MXNet array, which waits for all pending computation."""
+        """Convert the worker's numbers to an MXNet array; the conversion waits for all pending computation."""
         self.vote = doubles(self.vote)
 
     def sums_same_parameters(self, workers: int) -> bool:
@@ -87,9 +88,9 @@ class StepConsensus:
         return bool(numbers_of(self.vote)[SUMS_START:FLAGS_START].tolist() == [workers * tag for tag in self._sums])
 
     def read_sums(self, workers: int) -> bool:
-        """Read the results of the sum; returns whether all workers' updates depend on equal values.
+        """Read the sums over all workers; returns whether all workers' updates depend on equal values.
 
-        Raises RuntimeError if the workers' steps differ.
+        Raises RuntimeError if the workers have summed in different steps.
         """
         summed = numbers_of(self.vote)
         if summed[:3].tolist() != [workers * own_number for own_number in (1.0, *self._mark)]:

@@ -42,11 +42,11 @@ ACCUMULATES_BESIDE_ERROR = (
 
 
 class CurrentBatch:
-    """A batch in which `indices` are this worker's samples.
+    """A batch of a step, in which `indices` are the indices of this worker's samples.
 
-    `size`: samples of the step over all workers. `spectates`: whether this worker has only a copy of another worker's
-    sample, which does not count. `before`: `record` of the earlier batches whose gradients are accumulated. `at_most`:
-    most samples that the script gets at once.
+    `size`: number of samples in the step, over all workers. `spectates`: whether this worker has only a copy of another
+    worker's sample, which does not count. `accumulated_record`: the `record` of the previous batch if gradients
+    accumulate. `at_most`: largest number of samples that the script gets at once.
     """
 
     def __init__(
@@ -97,13 +97,15 @@ class CurrentBatch:
     def fewest_device_samples(self, devices: int) -> int:
         """Return the number of samples on the device that has the fewest samples.
 
-        On a device with one sample, a value per sample looks like a value per batch.
+        On a device with one sample, an array with a value for each sample looks like one value for the batch.
         """
         return min(self.slices or [len(self.part) // devices])
 
     @property
     def sample_counts(self) -> set[int]:
-        """Numbers of samples over all workers: in the current batch, and in all accumulated batches."""
+        """Two numbers of samples over all workers: in the current batch, and in all batches whose gradients are
+        accumulated.
+        """
         return {self.size, self.samples}
 
     @property
@@ -112,7 +114,9 @@ class CurrentBatch:
         return self.part_number + 1 < len(self.parts)
 
     def buffer_gradients(self, trainer: Any) -> None:
-        """Add the gradients of the current part to a buffer; after the last part, copy the sums to the gradients."""
+        """Add the current part's gradients to a buffer; after the last part, copy the buffer's sums to the trainer's
+        gradients.
+        """
         device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
         self._buffer.add(trainer, [share * device_weight for device_weight in device_weights])
@@ -120,7 +124,7 @@ class CurrentBatch:
             self._buffer.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
-        """Return the trainers to which arrays belong, for the arrays that the trainers had at the first call of this
+        """Return which trainers own which arrays, for the arrays that the trainers had at the first call of this
         method.
         """
         self._owners = self._owners or Owners(trainers)
@@ -131,7 +135,7 @@ class CurrentBatch:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def copy_arrays(self, state: TrainingState) -> None:
-        """Copy the arrays that a forward pass over another worker's sample must not change."""
+        """Copy the arrays that a pass over another worker's sample must not change, so that they can be restored."""
         own_arrays = [array for arrays in state.own_arrays() for array in arrays]
         own_arrays += [gradient for param in state.accumulated for gradient in param.list_grad()]
         self._copies = [(array, array.copy()) for array in own_arrays]
@@ -144,10 +148,10 @@ class CurrentBatch:
         self._copies = []
 
     def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
-        """Set the weight of this worker's mean: the share that its samples have in the step.
+        """Set the weight of this worker's mean loss: the share of the step's samples that this worker has.
 
-        Accumulated gradients are stored divided by the current batch's weight. So at the end one multiplication by that
-        weight is right for the gradients of all batches.
+        Gradients accumulated so far are multiplied by their earlier weight and divided by the new weight. So one
+        multiplication by the last batch's weight is right for the accumulated gradients of all batches.
         """
         if trainer.loss_kind != "mean" or self.spectates or len(self.parts) > 1:
             return
@@ -162,16 +166,19 @@ class CurrentBatch:
 
     @staticmethod
     def mark_stale(trainer: Any) -> None:
-        """Mark gradients from an earlier batch as stale, such as gradients that a GAN's generator leaves in its critic.
+        """Mark the trainer's gradients from before this batch as stale, such as those that a GAN's generator leaves in
+        its critic.
 
-        Otherwise stale gradients would be summed again if this batch has no samples for a device or a part of the net.
+        Unmarked stale gradients would be summed again if this batch has no samples for a device or a part of the net.
         """
         for param in trainer._params:
             for array in (param._data or ()) if param.grad_req == "write" else ():
                 array._fresh_grad = False
 
     def error_hint(self, number: int, epoch: int) -> str | None:
-        """Return a hint for an error of the script in this batch, or None if this worker has the whole batch."""
+        """Return a hint on the share's size for an error that the script raises, or None if this worker has the whole
+        batch.
+        """
         own_samples = len(self.part)
         return (
             None
@@ -180,9 +187,10 @@ class CurrentBatch:
         )
 
     def device_weights(self, trainer: Any) -> list[float]:
-        """Return a factor for each device's gradients, so that all samples have the same weight.
+        """Return the factor of each device's gradients by which all samples of this worker have the same weight.
 
-        A mean over fewer samples gives each sample more weight.
+        The factors are not 1 for losses that are means, because a mean over fewer samples gives each sample more
+        weight.
         """
         devices = len(trainer._contexts)
         if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
@@ -194,7 +202,9 @@ class CurrentBatch:
 
     @staticmethod
     def undo_scale(trainer: Any, param: Any, state: TrainingState) -> None:
-        """Undo the weighting of accumulated gradients, before they are summed over the workers."""
+        """Multiply a parameter's accumulated gradients by the weight of this worker's mean, before their sum over the
+        workers.
+        """
         weights = (state.own.get("accumulated") or {}).get("weights", {})
         weight = weights.get(str(state.trainers.index(trainer)), 1.0)
         if weight != 1.0:
@@ -204,8 +214,9 @@ class CurrentBatch:
     def prepare_sum(self, trainer: Any, state: TrainingState) -> list[float]:
         """Prepare the trainer's gradients for the sum over the workers.
 
-        Returns 1 for each parameter whose gradient comes from this worker's samples, else 0. A device without samples
-        has gradients of an earlier batch, which are set to zero unless they accumulate.
+        Returns 1.0 for each parameter whose gradient comes from this worker's samples, and 0.0 for each other
+        parameter. A device without samples has gradients of an earlier batch, which are set to zero unless gradients
+        accumulate.
         """
         self.restore_arrays(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -225,9 +236,9 @@ class CurrentBatch:
         return has_samples
 
     def read_sums(self, trainer: Any, workers: int) -> bool:
-        """Read the results of the sum as `StepConsensus.read_sums` does, and mark the parameters to update.
+        """Read the sums over the workers as `StepConsensus.read_sums` does, and mark the parameters to update.
 
-        A parameter is updated if its gradient comes from at least one worker's samples.
+        A parameter is to be updated if its gradient comes from at least one worker's samples.
         """
         are_equal = self.consensus.read_sums(workers)
         for param, has_samples in zip(trainer._params, self.consensus.has_samples, strict=True):
@@ -242,7 +253,9 @@ def has_gradient(param: Any) -> bool:
 
 
 def gradients_of(param: Any) -> list[Any]:
-    """Return the gradients of a parameter that are pushed to the kvstore, or zeros for a frozen parameter."""
+    """Return a parameter's gradients on all devices, to be pushed to the kvstore; a frozen parameter has one array of
+    zeros.
+    """
     if has_gradient(param):
         return list(param.list_grad())
     array = param.list_data()[0]
@@ -250,9 +263,9 @@ def gradients_of(param: Any) -> list[Any]:
 
 
 def forget_gradients(trainer: Any) -> None:
-    """Mark the gradients of a void step as stale, because these arrays may contain sums over workers.
+    """Mark the gradients of a void step as stale, because they may already be sums over the workers.
 
-    In the repeated step another worker may have the samples, and then no backward pass replaces these gradients.
+    If this worker has no samples in the repeated step, no backward pass replaces the gradients of the void step.
     """
     for param in trainer._params:
         if has_gradient(param) and param.grad_req != "add":

@@ -1,6 +1,6 @@
-"""Groups of K batches that have one update (`accumulate=K`); an epoch's last group may be shorter.
+"""Groups of K batches that have one update (`accumulate=K`); an epoch's last group may have fewer batches.
 
-Membership changes only between groups, so no update spans two memberships.
+Membership changes only between groups, so all batches of an update have the same workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ NOT_DUE_ERROR = (
 def group_of(trainers: Sequence[Any], batching: Batching) -> int:
     """Return the number of batches per update.
 
-    Raises ValueError if the trainers' numbers differ, or if the number of batches depends on the number of workers.
+    Raises ValueError if the trainers have different values of `accumulate`, or a value above 1 with `PerWorker`
+    batches.
     """
     batch_counts = {trainer.accumulate for trainer in trainers}
     if len(batch_counts) > 1:

@@ -9,7 +9,7 @@ from dyntrain.training.worker.state.slots import leaves
 
 
 class Owners:
-    """Trainers to which arrays belong, by the ids of the arrays that the trainers have now."""
+    """Table of the trainers to which arrays belong, by the ids of the arrays that the trainers have when it is made."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._weights: dict[int, tuple[Any, int]] = {}  # parameter, and number of the device
@@ -30,7 +30,7 @@ class Owners:
         return self._gradients.get(id(array), [])
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient of a weight, or None if the array is no weight, or has no gradient."""
+        """Return the gradient of a weight, or None if the array is not a weight or has no gradient."""
         param, device = self._weights.get(id(weight), (None, 0))
         return param._grad[device] if param is not None and param._grad else None
 

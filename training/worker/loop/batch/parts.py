@@ -1,9 +1,8 @@
-"""Divide a worker's share of a batch into parts, so that a share fits a worker's memory even if few workers divide the
-batch.
+"""Divide a worker's share of a batch into parts that fit the worker's memory, if few workers share a large batch.
 
 The script gets each part as a batch. When the script calls `step` for a part, the part's gradients are only added to a
-buffer. After the last part the buffered sums replace the gradients, so the sum over the workers and the update use the
-whole share.
+buffer. After the last part, the buffered sums replace the trainer's gradients. So the sum over the workers and the
+update use the whole share.
 """
 
 from __future__ import annotations
@@ -41,13 +40,15 @@ def refuse_undividable(trainers: Sequence[Any], accumulated: Sequence[Any]) -> N
 
 
 class GradientBuffer:
-    """Sum of one trainer's gradients over the parts so far, in float32 at least."""
+    """Sums of one trainer's gradients over the parts of a share so far; float16 gradients are summed in float32."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
 
     def add(self, trainer: Any, weights: Sequence[float]) -> None:
-        """Add the current part's gradients, times each device's weight, to the sums; mark the gradients as stale."""
+        """Add the current part's gradients to the sums, each multiplied by its device's weight, and mark the gradients
+        as stale.
+        """
         for index, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -63,7 +64,7 @@ class GradientBuffer:
                 array._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:
-        """Copy the sums to the gradients, as if the parts were one batch."""
+        """Copy the sums over all parts to the trainer's gradients, as if the parts were one batch."""
         for (index, device), gradient_sum in self._sums.items():
             gradient = trainer._params[index].list_grad()[device]
             gradient_sum.astype(gradient.dtype).copyto(gradient)

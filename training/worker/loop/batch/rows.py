@@ -1,9 +1,8 @@
-"""Values that belong to the rows of a batch and continue in the next batch: hidden states in truncated
-back-propagation.
+"""Values that belong to the rows of a batch and continue in the next batch, such as an RNN's hidden states.
 
 Row k of a batch follows row k of the previous batch. Membership changes move rows to other workers, and a lost worker
-loses its rows. So all workers store the values of all rows. Each step sums the values beside the gradients: each worker
-adds its own rows, and zeros for the other rows.
+loses its rows. So all workers store the values of all rows. Each step sums the rows' values together with the
+gradients: each worker adds the values of its own rows, and zeros for all other rows.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SET_LATE_ERROR = (
 
 
 class Rows:
-    """Values of a batch's rows, made by `job.rows`. `whole`: values of all rows, part of the job's state."""
+    """Values of a batch's rows, made by `job.rows`. `whole`: the values of all rows, a part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
@@ -55,8 +54,8 @@ class Rows:
 
     @property
     def mine(self) -> Any:
-        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got a
-        list.
+        """The values of this worker's rows in the current batch, detached from their computation; a list if `job.rows`
+        got a list.
         """
         first_row, end_row = self._own_rows()
         own_arrays = self._mine or [rows_of(array, self._axis, first_row, end_row) for array in self.whole]
@@ -79,7 +78,9 @@ class Rows:
         self._mine = [array.detach() for array in array_list]
 
     def reset(self) -> None:
-        """Restore all rows to the values given to `job.rows`. Call `reset` on every worker, outside of the batches."""
+        """Restore all rows to the values given to `job.rows`. Call `reset` on every worker, before the loop over the
+        batches.
+        """
         if self._own is not None:
             raise RuntimeError(
                 "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
@@ -101,22 +102,23 @@ class Rows:
         ]
 
     def begin_batch(self, own_rows: Indices) -> None:
-        """Begin a batch. `own_rows` are the rows that this worker computes: its share, or if its share is empty,
-        the batch's first rows, which count for another worker.
+        """Begin a batch. `own_rows` are the rows that this worker computes. A worker with an empty share computes the
+        batch's first rows, whose results count only on another worker.
         """
         self._own, self._summed = (int(own_rows[0]), int(own_rows[-1]) + 1), False
 
     def end_batch(self, undone: bool) -> None:
-        """End the batch; if `undone`, drop the values that the script has set."""
+        """End the batch; if the step is `undone`, drop the row values that the script has set."""
         self._own = None
         if undone:
             self._mine = None
 
     def own_share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
-        """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
+        """Return the kvstore keys and this worker's summands of the rows' values, in a step whose batch has `size`
+        rows.
 
         `adds_own`: whether this worker adds the values of its own rows, and not zeros. `adds_rest`: whether this worker
-        adds the rows that the batch does not have, as one worker does.
+        adds the rows beyond a shorter batch; exactly one worker must add these rows.
         """
         first_row, end_row = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
@@ -135,14 +137,14 @@ class Rows:
         return (*[slice(None)] * self._axis, slice(first_row, end_row))
 
     def take_sums(self) -> None:
-        """Copy the sums over all workers to the values of all rows."""
+        """Replace the values of all rows by their sums over all workers."""
         for array, row_sums in zip(self.whole, self._sums, strict=True):
             row_sums.copyto(array)
         self._mine = None
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raise ValueError for a script in which no row continues a row of the previous batch."""
+    """Raise ValueError if `job.rows` is used with options by which a batch's rows do not continue the rows before."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:

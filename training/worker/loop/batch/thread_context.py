@@ -1,4 +1,4 @@
-"""State of the script in this thread, for functions that replace MXNet's functions and get no job as an argument."""
+"""State of the script in this thread, for functions that replace MXNet's functions and so get no job as an argument."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ thread_context = _ThreadContext()
 
 @contextmanager
 def within(counter: str) -> Iterator[None]:
-    """Increment one of the thread's counters within the `with` block."""
+    """Within the `with` block, increment this thread's counter with this name, such as `in_job`."""
     setattr(thread_context, counter, getattr(thread_context, counter) + 1)
     try:
         yield

@@ -1,7 +1,8 @@
 """Collect the numbers by which each trainer's losses are multiplied, to compare these numbers on all workers.
 
 MXNet's record of a computation contains the values of Python numbers, but only the names of arrays of one number. So
-the values of such arrays are read while the arrays exist. The module `fingerprints` compares the numbers.
+the values of arrays of one number are read while the arrays exist. The module `fingerprints` compares the multipliers
+of losses between the workers.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ PRODUCTS_AND_RATIOS = {handle_of(name) for name in PRODUCTS | RATIOS}
 
 
 class Factors:
-    """Numbers by which losses were multiplied since each trainer's last sum of gradients.
+    """Numbers by which each trainer's losses were multiplied since its last sum of gradients.
 
-    `constants`: values of the arrays of one number in the record of the current batch, by name. A value is NaN if the
-    share has one sample, because then a sample weight is also an array of one number.
+    `constants`: values of the arrays of one number in the record of the current batch, by name. If the share has one
+    sample, the values are NaN, because in a share of one sample a sample weight is also an array of one number.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class Factors:
         self._of: dict[Any, Terms] = {}
 
     def store_constants(self, operands: Sequence[Any], output: Any, samples: int) -> None:
-        """Store the values of operands that have one number and are constants in the record.
+        """Store the values of those operands that have one number and are constants in MXNet's record.
 
         `samples`: number of samples on the device that has the fewest samples.
         """
@@ -48,10 +49,12 @@ class Factors:
 
     @contextmanager
     def assign_terms(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
-        """Assign the terms of a loss that is differentiated in this context to the trainers whose weights it reaches.
+        """Assign a loss's terms to the trainers whose weights the loss reaches, when the loss is differentiated in this
+        context.
 
-        Several losses may be differentiated before a trainer steps. `batch`: the batch's number in its update, from 1.
-        Only in the first batch do shares differ in size, so its numbers are stored separately.
+        Several losses may be differentiated before a trainer steps, so a trainer's terms are collected until its next
+        sum. `batch`: the batch's number in its update, from 1. The workers' shares differ in size only in an update's
+        first batch, so that batch's terms are stored separately.
         """
         trainer_weights = [
             (trainer, weight)
@@ -73,18 +76,20 @@ class Factors:
                 weight._fresh_grad |= was_fresh
 
     def take_terms(self, trainer: Any) -> Terms:
-        """Return the terms collected since the trainer's last sum of gradients, and forget them."""
+        """Return the loss terms collected since the trainer's last sum of gradients, and forget those terms."""
         return self._of.pop(trainer, set())
 
     def end_batch(self, forgets: bool) -> None:
-        """End the batch. `forgets`: whether no later update includes the batch's gradients."""
+        """Forget the batch's constants. `forgets`: whether to forget its terms too, because no later update includes
+        its gradients.
+        """
         self.constants.clear()
         if forgets:
             self._of.clear()
 
 
 def name_of(array: Any) -> str | None:
-    """Return an array's name in MXNet's record: the name of the operator or block that made it.
+    """Return an array's name in MXNet's record, which is the name of the operator or block that made the array.
 
     Returns None if the array is not part of a record.
     """

@@ -1,7 +1,7 @@
 """Find changes that a script makes to its gradients before they are summed over the workers.
 
 In one process, a script clips gradients between `backward` and `step`. In a job, `step` first sums the gradients over
-the workers. So a clip before `step` changes only this worker's gradients, and gives wrong updates without an error.
+the workers. So clipping before `step` changes only this worker's gradients, and gives wrong updates without an error.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Gradients(Listener):
     # ---- the results
 
     def examine_accumulated(self) -> None:
-        """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
+        """Check whether the script has changed accumulated gradients, before a backward pass adds to them.
 
-        Gradients that do not accumulate are overwritten by each backward pass.
+        Gradients that do not accumulate are checked only before their sum, because each backward pass overwrites them.
         """
         batch = self._batch
         for trainer in self._loop.trainers if batch.raw else ():
@@ -75,10 +75,11 @@ class Gradients(Listener):
         return factors
 
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
-        """Report changes of the trainer's gradients with these `kinds` of grad_req; returns the factors.
+        """Report how the script changed the trainer's gradients whose grad_req is in `kinds`; returns the script's
+        factors.
 
-        To clip the gradients of a worker's share is an error. The sums over the workers show whether all workers
-        multiply by the same factors. Changes that neither clip nor multiply are reported as warnings.
+        Clipping the gradients of a worker's share is an error. Numbers in the sum over the workers show whether all
+        workers multiply by the same factors. Changes other than clipping and multiplying are reported as warnings.
         """
         batch, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if batch.raw else ():

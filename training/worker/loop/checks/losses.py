@@ -1,11 +1,13 @@
-"""Check that a script's losses fit the `loss` of its trainers: a sum over the samples, their mean, or normalised.
+"""Check that a script's losses are what its trainers' `loss` declares: sums or means over samples, or normalised
+values.
 
-In one process a script trains correctly with any of these losses. On several workers, a mean that is declared as a sum
-counts once for each worker, without an error. MXNet records the computation of a loss. This module examines the record
-in the first batch of each epoch, and at each trainer's first step in a process.
+In one process, a script trains correctly even if the declaration is wrong. On several workers, a mean that is declared
+as a sum gives wrong updates without an error, because each worker adds a mean. MXNet records how a loss is computed.
+This module examines the record in each epoch, until each trainer has stepped once in the epoch.
 
-The record does not show whether a Python number that divides a loss is a count of samples. In the first step of each
-generation the workers' shares differ in size, so the workers compare these numbers: see `fingerprints`.
+The record does not show whether a Python number that divides a loss is a count of samples. A count of samples differs
+between workers whose shares differ in size. So the workers compare the numbers in their losses in the first step of
+each generation, in which shares are of unequal size: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -42,15 +44,17 @@ class Losses(Listener):
         self._examined = 0
 
     def end_batch(self, forgets: bool) -> None:
-        """End the batch. `forgets`: whether no later update includes the batch's gradients."""
+        """Forget the batch's blocks and constants. `forgets`: whether to forget its factors too, because no later
+        update includes its gradients.
+        """
         self._hybrids.clear()
         self.factors.end_batch(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """Store the block's symbol, because MXNet's record shows the block as one operator, without the divisions in
-        it.
+        """Store the block's symbol, because MXNet's record shows the block as one operator and hides divisions within
+        the block.
         """
         if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
@@ -65,7 +69,7 @@ class Losses(Listener):
         return self._examine_losses(heads, gradients) if self._examines_now() else nullcontext()
 
     def report_losses_of(self, trainer: Any) -> None:
-        """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
+        """Report losses that do not fit the trainer's `loss`, before the trainer's gradients are summed."""
         loop, batch = self._loop, self._loop.current
         if batch is None or loop.findings.is_off:
             return
@@ -98,7 +102,9 @@ class Losses(Listener):
 
     @property
     def _has_unexamined(self) -> bool:
-        """Whether a trainer has not stepped yet in this epoch; False after MOST_EXAMINED batches."""
+        """Whether some trainer has not stepped yet in this epoch. After MOST_EXAMINED losses were examined, the answer
+        is False.
+        """
         return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
@@ -119,7 +125,7 @@ class Losses(Listener):
             yield
 
     def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-        """Report losses that do not fit the `loss` of any trainer."""
+        """Report losses that break a rule, if all trainers declare the same `loss`; otherwise store their kinds."""
         loop, batch = self._loop, self._loop.current
         assert batch is not None
         if batch.spectates or self._fewest_samples < 2:
@@ -138,9 +144,10 @@ class Losses(Listener):
             self._report_rule(rule_code)
 
     def _report_rule(self, code: str) -> None:
-        """Report the rule once per batch. If the rule is an error, all workers end at the next sum.
+        """Report at most once in a batch that the script breaks a rule. If the rule is an error, all workers end at the
+        next sum.
 
-        A script may change its loss in a later epoch, but perhaps not on a worker that joins after the change.
+        A rule may be broken on some workers only, such as on workers that joined after the script changed its loss.
         """
         batch = self._loop.current
         if batch is not None and code not in batch.reported_rules:

@@ -24,8 +24,9 @@ SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 def diagnose(declared_loss: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
     """Return the code of the rule that a loss breaks, or None if it breaks none.
 
-    `declared_loss`: the trainers' `loss`. `is_declared`: whether the script itself has set `loss`; then it may add up a
-    sum term by term. `whole`: whether no further loss is differentiated before the update.
+    `declared_loss`: the trainers' `loss`. `is_declared`: whether the script itself has set `loss`; a declared
+    `loss='sum'` breaks no rule. `whole`: whether the kinds of all losses of the update are known, because no further
+    loss is differentiated before it.
     """
     if declared_loss == "sum" and is_declared:
         return None

@@ -1,8 +1,8 @@
 """Fingerprints of the numbers that multiply the workers' losses, to compare these numbers on all workers. Pure.
 
-In one process `loss.sum() / len(x)` is the same as a division by the batch size. In a job `len(x)` is the length of a
-worker's share. So these numbers differ between workers whose shares differ in size. But a worker may also lack a term
-of the loss that other workers have.
+In one process `loss.sum() / len(x)` is the same as a division by the batch size. In a job, `len(x)` is the length of a
+worker's share, so `loss.sum() / len(x)` has different divisors on workers whose shares differ in size. A worker may
+also lack a whole term of the loss, which is no mistake of the script.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an 
 
 
 def is_compared_step(step: int, first_step: int | None) -> bool:
-    """Whether numbers are compared at this step: a generation's first step, and the steps 1, 2, 4, ... after it.
+    """Whether the workers compare fingerprints at this step: at a generation's first step, and 1, 2, 4, ... steps
+    later.
 
-    In a generation's first step, the workers' shares differ in size. Numbers are also compared in later steps, because
-    the first batch may have nothing that the script counts.
+    In a generation's first step, the workers' shares differ in size. Fingerprints are also compared in later steps,
+    because a generation's first batch may lack whatever the script counts.
     """
     return first_step is not None and (step - first_step) & (step - first_step - 1) == 0
 
 
 def place_of(factor: tuple[str, str], step: int) -> int:
-    """Return the place of a factor in this step's fingerprints.
+    """Return the index at which this step's fingerprint has a 1 for the factor.
 
-    A difference between two factors with the same place is not seen. In the next compared step these factors have
-    different places.
+    Two different factors may have the same place in one step, so that their difference is not seen. Places depend on
+    the step, so the two factors have different places in the next compared step.
     """
     # Not a checksum, with which two factors that collide in one step would collide in all steps
     digest = hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest()
@@ -36,10 +37,12 @@ def place_of(factor: tuple[str, str], step: int) -> int:
 
 
 def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
-    """Return this worker's fingerprint for a step: the places of its factors, and the number of these places.
+    """Return this worker's fingerprint for a step, which marks the places of its factors and the number of those
+    places.
 
-    A factor is (operator, number) of a term. Factors of 0 are left out. If there are too many factors, only the lower
-    half of the places is included, or the lower quarter, and so on.
+    A factor is a pair: the first operator of a loss's term, and the number that multiplies the term. Factors of 0 are
+    left out. If the factors have more than MOST_TERMS places, only factors in the lower half of all places are
+    included, or in the lower quarter, and so on.
     """
     place_marks = [0.0] * FINGERPRINT
     places, level = {place_of(factor, step) for factor in factors if float(factor[1])}, 0
@@ -52,10 +55,11 @@ def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
 
 
 def fingerprints_agree(summed: Sequence[float]) -> bool:
-    """Whether the worker with the most factors has the factors of all other workers.
+    """Whether the worker with the most factors has all factors that any other worker has.
 
-    A worker that lacks a factor has no samples for that term in its share. A worker with a different factor instead has
-    counted samples in its share. Workers that include different parts of the places are not compared.
+    A worker that only lacks a factor has no samples for that term of the loss in its share. A worker with a different
+    factor has counted the samples in its share, which is a mistake. The result is True if workers include different
+    parts of all places, because their factors cannot be compared.
     """
     places, sizes, levels = summed[:SIZES], summed[SIZES:LEVELS], summed[LEVELS:]
     if sum(map(bool, levels)) > 1:

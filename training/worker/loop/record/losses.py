@@ -1,4 +1,6 @@
-"""Find the kind of a loss: a sum over the samples, their mean, or a value to which shares of a batch do not add up."""
+"""Find the kind of a loss: a sum over the samples, their mean, or a value for a batch that is not the sum of the values
+for its shares.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,16 @@ class Loss:
     # ---- properties of the nodes
 
     def _linear_inputs(self, node: Node) -> Sequence[int]:
-        """Return the inputs of the node whose means over the batch stay factors of the node."""
+        """Return those inputs of the node from which a factor, such as a mean over the batch, carries over
+        to the node.
+        """
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.reduces_within_samples) else ()
 
     @cached_property
     def _has_own_backward(self) -> list[bool]:
-        """For each node, whether an operator with its own backward pass is a term of it.
+        """For each node, whether one of its terms is an operator that defines its own backward pass.
 
-        Such operators inside a net's layers do not count.
+        Operators with their own backward pass inside a net's layers do not count.
         """
         return self.graph.mark_dependents(
             lambda index, node: node.op in OWN_BACKWARD and self.graph.depends_on_weights[index],
@@ -80,16 +84,15 @@ class Loss:
 
     @cached_property
     def _has_reduction(self) -> list[bool]:
-        """For each node, whether a sum or a mean over the batch is a factor of it."""
+        """For each node, whether a sum or a mean over the batch is a factor of the node."""
         return self.graph.mark_dependents(self.graph.reduces, self._linear_inputs)
 
     @cached_property
     def _is_batch_value(self) -> list[bool]:
-        """For each node, whether it is computed number by number from a value over the batch, such as a count or a
-        maximum.
+        """For each node, whether elementwise operators compute the node from a value over the batch, such as a count.
 
-        In a loss with several numbers, a reduction along named axes without weights does not count. Such a reduction is
-        the length of a sequence.
+        In a loss with several numbers, a reduction of data along numbered axes does not count, because the result is
+        the length of each sequence.
         """
         return self.graph.mark_dependents(
             lambda index, node: (
@@ -101,7 +104,7 @@ class Loss:
 
     @cached_property
     def _is_divided_by_count(self) -> list[bool]:
-        """For each node, whether it is divided by a value over the batch, such as a count."""
+        """For each node, whether it or one of its factors is divided by a value over the batch, such as a count."""
         return self.graph.mark_dependents(
             lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._is_batch_value[node.inputs[1]],
             self._linear_inputs,
@@ -109,23 +112,25 @@ class Loss:
 
     @cached_property
     def _is_curved(self) -> list[bool]:
-        """For each node, whether it depends on a value over the batch that depends on the weights."""
+        """For each node, whether the node depends on a sum, mean or other value over the batch that depends on the
+        weights.
+        """
         return self.graph.mark_dependents(
             lambda index, node: self.graph.reduces(index, node) and self.graph.depends_on_weights[index],
             lambda node: node.value_inputs,
         )
 
     def _own_kind(self, index: int) -> str:
-        """Return PENALTY for weights and arrays without a layer between them, EACH otherwise.
+        """Return PENALTY if the node combines weights and arrays element by element, without a layer; otherwise EACH.
 
-        A penalty may compare weights with initial or random values, which look like data in the record.
+        A penalty term may compare weights with their initial values, which look like data in MXNet's record.
         """
         return PENALTY if self.graph.is_elementwise[index] and self.graph.depends_on_weights[index] else EACH
 
     def _terms(self, index: int, kinds: set[str]) -> list[int]:
-        """Return the nodes that the node adds up.
+        """Return the nodes that the node at `index` adds up, also through further additions.
 
-        The search is iterative, because a script may add up a thousand losses one by one.
+        The search is not recursive, because a script may add up a thousand losses one by one.
         """
 
         def summands(node: Node) -> Sequence[int]:
@@ -167,16 +172,17 @@ class Loss:
         return {CURVED if self._is_curved[index] else UNKNOWN}
 
     def _is_of_no_batch(self, index: int) -> bool:
-        """Whether the node is independent of the batch: a length, or an array of the script.
+        """Whether the node's value does not depend on the batch, such as that of a length or of an array that the
+        script made.
 
-        The workers compare the values of such arrays (see `Factors`).
+        The workers compare the values of arrays that the script made (see `Factors`).
         """
         node = self._nodes[index]
         is_array = node.op == "null" and not self.graph.depends_on_weights[index]
         return is_array or not (self.graph.depends_on_data[index] or self.graph.depends_on_weights[index])
 
     def _kinds_of_sum(self, index: int) -> set[str]:
-        """Return the kinds of loss that a sum over the node's numbers is."""
+        """Return the kinds of a loss that is the sum over the node's numbers."""
         kinds_below = self._kinds_of_array(index)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -185,7 +191,7 @@ class Loss:
         return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in kinds_below}
 
     def _kinds_of_mean(self, index: int) -> set[str]:
-        """Return the kinds of loss that a mean over the node's numbers is."""
+        """Return the kinds of a loss that is the mean over the node's numbers."""
         kinds_below = self._kinds_of_array(index)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -201,7 +207,7 @@ class Loss:
     def _selects_by_index(self, node: Node) -> bool:
         """Whether the node selects some of the net's results for the batch by their indices.
 
-        A lookup in a table of weights alone does not count, because it gives a row for each sample.
+        A lookup in a table of weights (an embedding) does not count, because a lookup gives each sample a row.
         """
         selects_along_batch = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
         return (
@@ -211,9 +217,9 @@ class Loss:
         )
 
     def _kinds_of_array(self, index: int) -> set[str]:
-        """Return the kinds of a node with several numbers.
+        """Return the kinds of the terms in a node with several numbers.
 
-        Each number belongs to one sample, except for terms that are means or sums (`ALL`) over the batch.
+        Each number belongs to one sample, except in terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[index]
         if not self.graph.depends_on_data[index] or not self.graph.depends_on_weights[index]:

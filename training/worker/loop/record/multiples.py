@@ -1,4 +1,4 @@
-"""Find the factors of a loss's terms, and other numbers in the terms, in MXNet's record. Pure."""
+"""Find in MXNet's record of a loss the factors of its terms, and other numbers in its terms. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ NUMBER_ATTRIBUTES = ("scalar", "a_min", "a_max")  # attributes of operators that
 def multiples(
     graph: Graph, head_gradient: float = 1.0, constants: Mapping[str, float] | None = None
 ) -> set[tuple[str, str]]:
-    """Return the factors of a loss's terms and the other numbers in the terms, as (operator, number to five digits).
+    """Return the factors of a loss's terms, and other numbers in the terms, as (operator, number to five digits).
 
-    The operator is the first operator of the term. Division and multiplication by the same number cancel out.
-    `head_gradient`: gradient with which the backward pass begins. `constants`: values of arrays of one number, by name
-    in the record. Terms whose factor is NaN are left out. Returns an empty set if a node has too many factors.
+    The operator beside a factor is the operator whose result is multiplied by the factor. A division and a
+    multiplication by the same number cancel out. `head_gradient`: gradient with which the backward pass begins.
+    `constants`: values of the arrays that have one number, by their names in the record. Terms whose factor is NaN are
+    left out. Returns an empty set if a node has too many factors.
     """
     factors, factors_by_node = set[tuple[str, str]](), {graph.top: {abs(head_gradient)}}
     for index in range(graph.top, -1, -1):  # results come before their inputs
@@ -46,9 +47,9 @@ def multiples(
 
 
 def _other_numbers(graph: Graph, factor_nodes: Collection[int]) -> set[tuple[str, str]]:
-    """Return (operator, number) of the numbers inside the terms, such as a temperature, a margin or an exponent.
+    """Return (operator, number) for numbers that do not multiply a whole term, such as a temperature or an exponent.
 
-    The loss itself does not show whether such numbers are equal on all workers.
+    The record does not show whether numbers like a temperature are equal on all workers, so the workers compare them.
     """
     factors = set[tuple[str, str]]()
     for index in graph.nodes_below(graph.top):
@@ -60,7 +61,7 @@ def _other_numbers(graph: Graph, factor_nodes: Collection[int]) -> set[tuple[str
 
 
 def _factor_and_inputs(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
-    """Return the node's factor, and the inputs that it multiplies."""
+    """Return the absolute factor by which the node multiplies its inputs, and the inputs that the factor multiplies."""
     if node.op in MULTIPLIES:
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
     if node.op in DIVIDES:

@@ -57,7 +57,7 @@ ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick"
 
 
 def handle_of(operator: str) -> int:
-    """Return the handle by which MXNet calls the operator."""
+    """Return the number (handle) by which MXNet identifies the operator when it is called."""
     handle = OpHandle()
     check_call(_LIB.NNGetOpHandle(c_str(operator), ctypes.byref(handle)))
     return int(handle.value)

@@ -34,7 +34,9 @@ class Node:
 
     @property
     def value_inputs(self) -> tuple[int, ...]:
-        """Inputs whose values affect the node's values, not only their shapes."""
+        """The node's inputs whose values affect the node's values; an input of which only the shape matters is left
+        out.
+        """
         if self.op in SHAPES | {"zeros_like", "ones_like"}:
             return ()
         return self.inputs[:1] if self.op in SHAPE_LIKE else self.inputs
@@ -48,8 +50,9 @@ class Node:
     def reduces_within_samples(self) -> bool:
         """Whether the node is a reduction within each sample, as in Gluon's losses.
 
-        The first axis is assumed to be the batch. For operators of NumPy's interface, an axis of () reduces nothing, as
-        in Gluon's losses of one number per sample; for other operators it reduces all axes.
+        The first axis is assumed to be the batch. For operators of MXNet's NumPy interface, an axis of () reduces
+        nothing, as in Gluon's losses of one number per sample. For operators outside of the NumPy interface, an axis of
+        () reduces all axes.
         """
         axis = self.attributes.get("axis", "")
         axes = re.findall(r"-?\d+", axis)
@@ -60,7 +63,7 @@ class Node:
 
     @property
     def has_numbered_axes(self) -> bool:
-        """Whether the node's operator was given axes by their numbers."""
+        """Whether the node's operator has an `axis` argument that contains numbers."""
         return bool(re.search(r"\d", self.attributes.get("axis", "")))
 
     @property
@@ -70,12 +73,12 @@ class Node:
 
     @property
     def excludes_named_axes(self) -> bool:
-        """Whether the node reduces all axes except those that it names."""
+        """Whether the node reduces all axes except the axes in its `axis` argument."""
         return self.attributes.get("exclude") == "True"
 
     @property
     def divides_backward(self) -> bool:
-        """Whether the node's backward pass divides by a count over the batch, for any use of its output."""
+        """Whether the node's backward pass divides by a count over the batch, however its output is used."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
 
@@ -84,20 +87,20 @@ def _inputs(node: Node) -> Sequence[int]:
 
 
 class Graph:
-    """Record of one array as a list of nodes; a node's inputs come before it."""
+    """MXNet's record of one array as a list of nodes, in which each node comes after its inputs."""
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any]) -> None:
-        """Read the record of `head`.
+        """Read MXNet's record of how the array `head` was computed.
 
-        `hybrids`: symbols of called hybridized blocks, by the calls' names in the record. The symbols' operators
-        replace the calls.
+        `hybrids`: symbols of called hybridized blocks, by the calls' names in the record. The graph has the operators
+        of a block's symbol in place of the block's call.
         """
         self.nodes = list[Node]()
         self._hybrids = hybrids
         (self.top,) = self._add(json.loads(autograd.get_symbol(head).tojson()), None)
 
     def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
-        """Add a graph's nodes; returns the nodes of its outputs.
+        """Add the nodes of an MXNet graph to `nodes`; returns the indices of the nodes that are the graph's outputs.
 
         `inputs`: nodes of the graph's inputs if the graph is that of a hybridized block.
         """
@@ -129,9 +132,9 @@ class Graph:
     def mark_dependents(
         self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]
     ) -> list[bool]:
-        """Return, for each node, whether `begins` holds for it or for a node from which it is computed.
+        """Return for each node whether `begins` is true for the node or for a node from which it is computed.
 
-        `through`: returns the inputs of a node that are followed.
+        `through`: function that returns those inputs of a node that are searched.
         """
         marks = list[bool]()
         for index, node in enumerate(self.nodes):
@@ -140,7 +143,9 @@ class Graph:
 
     @cached_property
     def depends_on_data(self) -> list[bool]:
-        """For each node, whether it depends on arrays other than weights. The record calls weights `var...`."""
+        """For each node, whether the node depends on arrays other than weights. In MXNet's record, names of weights
+        begin with `var`.
+        """
         return self.mark_dependents(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
@@ -151,7 +156,7 @@ class Graph:
 
     @cached_property
     def is_elementwise(self) -> list[bool]:
-        """For each node, whether it is made of weights and arrays without a layer between them."""
+        """For each node, whether elementwise operators compute the node from weights and arrays, without a layer."""
         marks = list[bool]()
         for node in self.nodes:
             is_simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.depends_on_data[len(marks)])
@@ -159,13 +164,13 @@ class Graph:
         return marks
 
     def reduces(self, index: int, node: Node) -> bool:
-        """Whether the node reduces over the batch, or is the number of samples."""
+        """Whether the node is a reduction over the batch, or a length such as the number of samples."""
         return (
             node.op in SHAPES or (node.op in REDUCTIONS and not node.reduces_within_samples)
         ) and self.depends_on_data[index]
 
     def nodes_below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
-        """Return the node and all nodes from which it is computed, along these `inputs` of each node."""
+        """Return the node and all nodes from which it is computed, found by following `inputs(node)` of each node."""
         unvisited, seen = [index], set[int]()
         while unvisited:
             if (node_index := unvisited.pop()) not in seen:
@@ -175,7 +180,9 @@ class Graph:
 
 
 def _output(outputs: Sequence[int], output_number: int) -> int:
-    """Return the node of an output: an operator has one node for all outputs, a block several nodes."""
+    """Return the node of an output with this number; an operator has one node for all outputs, a block may have
+    several.
+    """
     return outputs[output_number] if len(outputs) > 1 else outputs[0]
 
 
@@ -184,6 +191,6 @@ def _is_first(axis: str) -> bool:
 
 
 def _slice_start(node: Any) -> int | None:
-    """Return the index at which a slice begins, or None if the slice has no begin."""
+    """Return the index at which a slice operator begins, or None if the operator gives no begin."""
     begin_match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
     return int(begin_match.group()) if begin_match else None

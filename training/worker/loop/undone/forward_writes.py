@@ -1,9 +1,10 @@
-"""Detect parameters that a forward pass changes, as a spectral norm changes its vector.
+"""Detect parameters that a forward pass changes, such as the vector of a spectral normalization.
 
-Such parameters are equal on all workers only if all workers make the same forward passes. So each worker examines which
-parameters have changed in its first batch before the update, without a write of the script outside of its nets. A void
-step restores these parameters. The end of an epoch restores their values after the last step, because validation may
-make more forward passes on one worker than on another.
+Parameters that forward passes change are equal on all workers only if all workers make the same passes. So each worker
+finds the parameters that change in its first batch before the update. Parameters that only the script itself writes to,
+outside of its nets, are left out. A void step restores the parameters that forward passes change. The end of an epoch
+restores the values that these parameters had after the last step, because validation may make more forward passes on
+one worker than on another.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class ForwardWrites:
-    """Parameters that forward passes change, as seen in this process's first batch and as reported by other workers."""
+    """Finder of the parameters that forward passes change, which examines the first batch that this process makes."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
@@ -29,26 +30,29 @@ class ForwardWrites:
         self._looked = False
 
     def begin_batch(self, state: TrainingState) -> None:
-        """Copy the parameters when the first batch begins."""
+        """Copy the parameters when the process's first batch begins, to find those that the batch changes."""
         if not self._looked and not self._before:
             self._before = [(param, on_host(param.list_data()[0])) for param in state.equal]
 
     def put_back(self) -> None:
-        """Restore the parameters' values from before the first batch; does nothing after that batch."""
+        """Restore the values that the parameters had before the process's first batch; does nothing after the first
+        batch.
+        """
         for param, host_copy in self._before:
             for array in param.list_data():
                 overwrite(array, host_copy)
 
     def end_batch(self, undone: bool) -> None:
-        """End the batch; if the batch was undone, the next batch is examined."""
+        """End the examination of the first batch; if the batch was undone, the next batch is examined."""
         self._before, self._looked = [], self._looked or not undone
         self._since, self._written = {}, set()
 
     def script_writes(self, array: Any) -> None:
-        """Record whether forward passes have changed `array`, before the script itself writes to it outside of its
+        """Record whether a forward pass has changed `array`, before the script itself writes to `array` outside of its
         nets.
 
-        After the script's write, a forward pass is detected by a difference from the new values.
+        After the script's write, a change by a forward pass shows as a difference from the values that the script
+        wrote.
         """
         for param, host_copy in self._before:
             if param.list_data()[0] is array and not same(array, self._since.get(id(array), host_copy)):
@@ -61,7 +65,7 @@ class ForwardWrites:
     def flags(self, state: TrainingState) -> list[float]:
         """Return a flag for each parameter that must be equal on all workers.
 
-        The flag is 1 if this batch has changed the parameter before its update, otherwise 0.
+        The flag is 1 if a forward pass of the examined batch has changed the parameter before the update, otherwise 0.
         """
         if not self._before:
             return [0.0] * len(state.equal)
@@ -71,7 +75,9 @@ class ForwardWrites:
         return id(array) in self._written or not same(array, self._since.get(id(array), host_copy))
 
     def store_written(self, state: TrainingState, written: Sequence[int]) -> None:
-        """Store the numbers of the parameters (`written`) that some worker's batch has changed."""
+        """Store in the job's state the indices of the parameters (`written`) that any worker's forward
+        passes change.
+        """
         known_written = state.own.get("written", [])
         if set(written) - set(known_written):
             state.own["written"] = sorted({*known_written, *written})

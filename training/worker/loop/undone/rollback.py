@@ -18,11 +18,13 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 
 class StepSnapshot:
-    """Copy of all state that may change between two steps, except the weights. Each step makes such a copy.
+    """Copy of all training state that may change between two steps, except the weights.
 
-    A snapshot contains the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss
-    scale. It contains the scheduler and its counts, the job's own state, the arrays that the script keeps, and the
-    arrays that a forward pass changes (running statistics and parameters).
+    Each step makes a new snapshot.
+
+    A snapshot contains the plain values that a script sets, such as a learning rate, a parameter's `lr_mult` and
+    `grad_req`, or a loss scale. A snapshot also contains the scheduler and its counts, the job's own state, the arrays
+    that the script keeps, and the arrays that a forward pass changes (running statistics and parameters).
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -64,7 +66,7 @@ class StepSnapshot:
         self.put_back(state)
 
     def put_back(self, state: TrainingState) -> None:
-        """Restore the arrays that are equal on all workers, except the weights that updates change."""
+        """Restore the arrays that the script keeps, and the parameters that forward passes change."""
         state.kept.put_back(self._kept)
         self.put_back_written()
 
@@ -94,7 +96,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Overwritten:
-    """An array, and its copy from before the script itself wrote to the array, as when a script clips weights."""
+    """An array, and its copy from before the script itself wrote to the array, for example to clip weights."""
 
     array: Any
     copy: Any
@@ -105,7 +107,7 @@ class Overwritten:
 
 @dataclass(frozen=True)
 class Backup:
-    """Copy of a trainer before its update, for steps in which another trainer's update may become void."""
+    """Copy of a trainer's weights and optimizer state before its update, in case the step becomes void later."""
 
     trainer: Any
     arrays: list[tuple[Any, Any]]  # (array in use, its copy)

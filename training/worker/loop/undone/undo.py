@@ -15,7 +15,7 @@ from dyntrain.training.worker.state.training_state import TrainingState
 class Undo:
     """Copies from which a void step restores the state at the last `mark`.
 
-    `memories`: the script's values in job.memory.
+    `memories`: the values that the script keeps in job.memory.
     """
 
     def __init__(self, state: TrainingState, memories: Memories) -> None:
@@ -26,19 +26,22 @@ class Undo:
         self._steps: list[Backup | Overwritten] = []  # since the mark, in order of time
 
     def mark(self) -> None:
-        """Make the present state the one to which a void step returns."""
+        """Make the present training state the state that is restored if a later step is void."""
         self._memories.keep(self._state.own)
         self._mark = StepSnapshot(self._state)
         self._set_since.clear()
 
     def back_up(self, trainer: Any) -> None:
-        """Copy the trainer before its update, because another trainer's update may make the step void."""
+        """Copy the trainer before its update, because the step may become void after the update, if there are several
+        trainers.
+        """
         self._steps.append(Backup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
-        """Copy a weight or an optimizer's state before the script writes to it, or takes a part of it as an array.
+        """Copy `array`, a weight or an optimizer state, before the script writes to it or takes a part of it as an
+        array.
 
-        Later writes to such a part cannot be detected.
+        Writes to an array that is a part of another array cannot be detected.
         """
         if not any(isinstance(step_copy, Overwritten) and step_copy.array is array for step_copy in self._steps):
             self._steps.append(Overwritten(array, array.copy()))
@@ -46,29 +49,31 @@ class Undo:
             self.forwards.script_writes(array)
 
     def script_sets(self, array: Any) -> None:
-        """Record a parameter that the script sets between batches, so that the epoch's end does not restore it."""
+        """Record that the script itself has set a parameter, so that the epoch's end does not restore the parameter."""
         self._set_since.update(
             param for param in self._state.written if any(array is device_array for device_array in param.list_data())
         )
 
     def script_wrote(self, array: Any) -> None:
-        """Record the new values of `array` if the array is a weight."""
+        """Record the values that the script wrote to `array`, to detect later changes by forward passes."""
         if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
     def drop_copies(self) -> None:
-        """Drop the copies, because the updates since the mark are final."""
+        """Drop the copies made since the last `mark`, because the updates since that mark are final."""
         self._steps.clear()
 
     def recall(self) -> None:
-        """Restore the script's memory and kept arrays, so that what it counts in a step counts once."""
+        """Restore job.memory and the arrays that the script keeps, so that lines of the script that run again count a
+        step only once.
+        """
         self._memories.recall(self._state.own)
         if self._mark is not None:
             self._mark.put_back(self._state)
         self.forwards.put_back()
 
     def put_back_written(self) -> None:
-        """Restore the parameters that forward passes outside of the steps have written."""
+        """Restore the parameters that forward passes change to their values from after the last step."""
         if self._mark is not None:
             self._mark.put_back_written(excluded=self._set_since)
 

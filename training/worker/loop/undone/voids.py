@@ -18,8 +18,8 @@ class VoidAgain(RuntimeError, Unrecoverable):
 class AbortedSteps:
     """Count of void steps at one position.
 
-    A script may step different trainers on different workers. Such workers wait for each other until the coordinator
-    releases them, and then repeat the same step.
+    A script may step different trainers on different workers. Workers that step different trainers wait for each other
+    until the coordinator makes the step void, and then repeat the step.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Copy weights and optimizer states before the script itself writes to these arrays, for the undoing of a void step.
+"""Copy a weight or an optimizer state before the script itself writes to that array, so that a void step can be undone.
 
-A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so the weight counts as written when the
-part is taken.
+A part of a weight, as in `weight[:2] *= 0.5`, is another array over the same memory. So a weight is copied as soon as
+the script takes a part of the weight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Listener):
-    """Listener for the script's writes in one loop, which is used even if all checks are off."""
+    """Listener for the script's writes to arrays in one loop, which is used even if all checks are off."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
