@@ -1,4 +1,7 @@
-"""Opens a boto3 session with the credentials that boto3 finds, on EC2 the credentials of the instance's role."""
+"""Opens a boto3 session with the credentials that boto3 finds.
+
+On EC2 these are the credentials of the instance's role.
+"""
 
 from __future__ import annotations
 
