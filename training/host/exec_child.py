@@ -1,7 +1,6 @@
 """Executes a program such that the kernel kills the program when the supervisor that started it dies.
 
-This file is run as a script by its path, so it imports only the standard library. The only other module of dyntrain
-that sets a death signal is `dyntrain.training.feed.opened`.
+This file is run as a script by its path, so it imports only the standard library.
 
 argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. The death signal is set by a program
 instead of a hook between fork and exec (`preexec_fn`), because the supervisor has threads: the hook might wait for a
