@@ -1,1 +1,1 @@
-"""Training scripts as users write them."""
+"""Example training scripts, as users of dyntrain write such scripts."""
