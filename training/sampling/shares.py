@@ -74,7 +74,7 @@ class Shares:
         return batch[rows], spectates
 
     def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield (epoch, all workers' samples, indices of this worker's samples) for each step until the job's end."""
+        """Yield (epoch, all samples, positions of worker `number`'s samples) for each step until the job's end."""
         while position.epoch < self.epochs:
             batch, rows, _ = self.divide(position, number, workers)
             yield self.shift + position.epoch, batch, rows
