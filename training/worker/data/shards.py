@@ -1,4 +1,4 @@
-"""Datasets that should be read sequentially: several files, each from its first record to its last."""
+"""Datasets of several files, each of which should be read sequentially, from its first record to its last record."""
 
 from __future__ import annotations
 
@@ -39,5 +39,8 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
         return self._shards[shard_number][index - (self._ends[shard_number - 1] if shard_number else 0)]
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
-        """Transform the samples of all shards, like Gluon's `transform`. The result has the same order of samples."""
+        """Transform the samples of all shards, like Gluon's `transform`.
+
+        The transformed dataset has the same order of samples.
+        """
         return Shards([shard.transform(fn, lazy) for shard in self._shards], self.order.lanes)
