@@ -72,9 +72,7 @@ class Feed:
     def wait(self, index: int, timeout_seconds: float) -> bool:
         """Wait for chunk `index`, or, if `index` is behind the last chunk, for the checksum.
 
-        Also returns if the feed becomes void.
-
-        Returns False if nothing of this happens within `timeout_seconds`.
+        Returns True once the chunk or the checksum has arrived or the feed is void, and False after `timeout_seconds`.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._void or self._has_arrived(index), timeout_seconds)
