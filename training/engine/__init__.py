@@ -70,7 +70,9 @@ class Engine(Protocol):
     def form(
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
-        """Join the generation that `environment` describes. Returns the seconds that each phase took.
+        """Join the generation that `environment` describes.
+
+        Returns the seconds that each phase of forming the generation took, by the phase's name.
 
         `keys` contains (name, shape, dtype) of every array that is summed. The call blocks, without a timeout, until
         all workers have joined.

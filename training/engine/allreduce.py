@@ -94,7 +94,9 @@ class AllReduce:
             raise SumsLost(str(error).strip().splitlines()[-1]) from None
 
     def _has_ended(self) -> bool:
-        """Whether Horovod's background thread has ended. A test request shows this, as error texts are not reliable.
+        """Whether Horovod's background thread has ended.
+
+        A test request shows whether the thread has ended, as error texts are not reliable.
 
         After the thread has ended, the test request fails. While the thread runs, the test request only waits, because
         no other worker makes the same request.

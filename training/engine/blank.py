@@ -47,7 +47,10 @@ def become(role: str, environment: dict[str, str]) -> None:
 
 
 def _refuse_command(command_number: int, body: bytes, _: object) -> None:
-    """Refuse a command that a server received. The body is not logged, as anyone who reaches the port can send one."""
+    """Refuse a command that a server received.
+
+    The command's body is not logged, as anyone who reaches the server's port can send a command.
+    """
     sys.stderr.write(
         f"refused command {command_number} from the network: a server takes no optimizer and runs no command\n"
     )

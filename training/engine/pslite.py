@@ -1,6 +1,7 @@
 """The engine that uses ps-lite of unmodified MXNet 1.9.1.
 
-Each generation has its own ps-lite group. A new group is formed inside the running process.
+Each generation has its own ps-lite group. A worker joins the group of a new generation without a restart of its
+process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Makes `import mxnet` work with NumPy 1.24 and later, which lack names that MXNet 1.9.1 uses.
 
 In every environment with dyntrain, each Python process imports this module at its start, through
-`dyntrain-numpy-names.pth`. So this module imports almost nothing. The module installs a finder for the import of MXNet,
-which costs every other import one comparison of names. The finder is not installed in a Python that ignores its site
-packages (option -S).
+`dyntrain-numpy-names.pth`. To keep the start of Python fast, this module imports almost nothing. The module installs a
+finder for the import of MXNet, which costs every other import one comparison of names. The finder is not installed in a
+Python that ignores its site packages (option -S).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def copy(
     """Copy the channel's objects into `folder`.
 
     A file that an earlier run copied is not copied again, unless the file or its S3 object has changed. Raises
-    ChannelError if a copy fails. After an error, files that were copied completely remain.
+    ChannelError if an object cannot be copied. After an error, files that were copied completely remain.
     """
     objects = list_objects(s3, channel.source)
     if not objects:

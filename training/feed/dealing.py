@@ -1,8 +1,8 @@
 """Divides an epoch's objects among ranks, and divides the remaining data anew when the number of ranks changes. Pure.
 
 Each rank gets whole objects. With a seed, the objects are dealt to the ranks in a new order each epoch. All hosts
-compute the same result from the same list of objects. If the ranks change while a rank is in the middle of an object,
-one of the new ranks continues with the object's next record.
+compute the same result from the same list of objects. If the ranks change while a rank is in the middle of an object, a
+rank of the new set continues with the object's next record.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class Errands:
 
     @property
     def pipes(self) -> set[int]:
-        """The pipes from the child processes. When a pipe is readable, pass the pipe to `read_answer`."""
+        """The descriptors of the pipes from the child processes.
+
+        When a pipe is readable, pass the pipe to `read_answer`.
+        """
         return set(self._running)
 
     @property

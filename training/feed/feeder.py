@@ -86,7 +86,9 @@ def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, by
 
 
 def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
-    """Split a piece of an object into parts. `buffer` contains the first bytes of the piece, which were read before.
+    """Read a piece of an object, and yield the piece in parts.
+
+    `buffer` contains the first bytes of the piece, which were read before.
 
     Raises ChannelError.
     """

@@ -39,7 +39,10 @@ class Fifo:
         return write_end
 
     def refuse_readers(self, sentence: str) -> None:
-        """Write `sentence`, which is no record, to the processes that opened the guard. Then create a new guard."""
+        """Write `sentence`, which is no record, to the processes that opened the guard.
+
+        Finally, create a new guard at the path.
+        """
         self._opened.mark_handled(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.descriptor, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 class Keeper:
-    """All FIFOs of a program.
+    """Creates, watches and fills all FIFOs of a program.
 
     `ranks` is the number of ranks at the job's start. `ranks_here` are the ranks on this machine. `problem` is "", or
     the message of an error for which the program must be ended. Use the class in a process with only one thread,

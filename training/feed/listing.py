@@ -37,8 +37,8 @@ def translated_s3_errors(address: object) -> Iterator[None]:
 def in_parallel(ask: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
     """Call `ask` with each of `questions` in parallel.
 
-    Returns the answers in the order of the questions. If calls fail, raises the error of the first question that
-    failed.
+    Returns the answers in the order of the questions. If any call fails, raises the error of the first question whose
+    call failed.
     """
     with ThreadPoolExecutor(PARALLEL_REQUESTS, "channel") as pool:
         return list(pool.map(ask, questions))

@@ -58,7 +58,9 @@ def checked_source(source: str) -> str:
 
 
 def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
-    """Return the bucket and the keys of the objects that a manifest lists, in its order. Raises ChannelError.
+    """Return the bucket and the keys of the objects that a manifest lists, in the manifest's order.
+
+    Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """

@@ -39,7 +39,7 @@ class Resume(NamedTuple):
 
 
 def resume_of(name: str, content: bytes) -> Resume:
-    """Parse a resume request. Raises ChannelError."""
+    """Parse the content of a file with a resume request. Raises ChannelError."""
     try:
         resume_fields: Any = json.loads(content)
         resume = Resume(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})

@@ -1,4 +1,4 @@
-"""Writes that survive a loss of power."""
+"""Flushes writes to disk, so that written data survives a loss of power."""
 
 from __future__ import annotations
 

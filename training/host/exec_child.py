@@ -64,7 +64,7 @@ def switch_user(user_name: str) -> bool:
 
 
 def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
-    """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
+    """Rename variables such as LD_PRELOAD, which could make a process load another user's files while it runs as root.
 
     Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
     """

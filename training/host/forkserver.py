@@ -84,8 +84,8 @@ class ForkServerSocket(InheritedSocket):
     async def fork(self) -> Blank:
         """Request a blank from the fork server.
 
-        The blank may not exist yet: `Blank.started` waits for it. A blank takes longer to start while the fork server
-        still imports MXNet.
+        The blank may not exist yet, so call `Blank.started` to wait for the blank. A blank takes longer to start while
+        the fork server still imports MXNet.
 
         Raises OSError if the fork server has ended.
         """
@@ -151,7 +151,7 @@ class Blank:
             self._writer.close()
 
     async def stop(self) -> None:
-        """Kill the blank, even if it has not started yet. Waits at most `KILL_SECONDS` for its end."""
+        """Kill the blank, even if it has not started yet. Waits at most `KILL_SECONDS` for the end of the blank."""
         self._writer.close()  # a blank that is forked later finds the line closed, and ends
         process_handle, self._handle = self._handle, None
         if process_handle is None:

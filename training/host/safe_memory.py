@@ -36,7 +36,10 @@ class SafeMemory:
         return {SAFE_MEMORY: ",".join(map(str, self.descriptors))} if self.descriptors else {}
 
     def close(self) -> None:
-        """Close the memory's files, unless they are closed already. A running worker keeps its mapped memory."""
+        """Close the memory's files, unless they are closed already.
+
+        A worker that is running can still use the memory until the worker ends.
+        """
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)

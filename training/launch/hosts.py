@@ -1,8 +1,8 @@
 """Parses host files: each line names a host, by its address or by a name from DNS or `~/.ssh/config`.
 
-A line may also contain `slots=`, an ssh port and a comment. Files may be in UTF-8 or UTF-16, with or without a BOM. The
-job's processes connect to a host by its address. The command ssh gets the name as written in the file, so that the
-user's settings for ssh apply.
+A line may also contain `slots=`, an ssh port and a comment. Files may be in UTF-8 or UTF-16, with or without a byte
+order mark. The job's processes connect to a host by its address. The command ssh gets the name as written in the file,
+so that the user's settings for ssh apply.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def read_lines(file: Path) -> list[Line]:
 def address_of(name: str, *, by_ssh: bool) -> str:
     """Return the address of the host `name`.
 
-    With `by_ssh`, the HostName that ssh's settings give for the name is looked up. Raises OSError or ValueError.
+    With `by_ssh`, the HostName that ssh's settings give for the name is looked up. Raises OSError or ValueError if the
+    address cannot be found.
     """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name))

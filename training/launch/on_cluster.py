@@ -1,4 +1,4 @@
-"""`dyntrain launch` on a node of a cluster: the cluster runs the job.
+"""Runs `dyntrain launch` on a node of a cluster: the cluster runs the job, and this process only follows the job.
 
 The node's program passes the training command to the coordinator, and all nodes start their workers with the command.
 The tags and groups of the instances decide which nodes train. The process of `dyntrain launch` only shows the job's

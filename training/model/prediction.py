@@ -37,14 +37,14 @@ class Machines:
 
 @dataclass(frozen=True)
 class Bound:
-    """A predicted time, and the resource that limits it."""
+    """A predicted time, and the resource that determines this time."""
 
     seconds: float
     by: str  # name of the limiting resource
 
 
 def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
-    """Predict the exchange of all workers' gradients, from the first push to the last answer.
+    """Predict the time of the exchange of all workers' gradients, from the first push to the last answer.
 
     A worker pushes all gradients and receives all sums. Bytes between a worker and a server on the same node do not use
     the node's link. A server of b bytes of gradients therefore receives (workers - 1) b bytes over its node's link, and

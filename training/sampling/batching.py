@@ -1,4 +1,4 @@
-"""The batch and the learning rate as functions of the number of workers. Pure.
+"""Computes the batch and the learning rate from the number of workers. Pure.
 
 With `FixedGlobal`, the batch over all workers and the learning rate are constant, so the number of workers does not
 change the training's result. With `PerWorker`, the batch over all workers grows with their number, and the learning

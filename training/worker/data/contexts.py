@@ -1,4 +1,4 @@
-"""A worker's MXNet contexts: its GPUs, or the CPU.
+"""Chooses a worker's MXNet contexts (devices): its GPUs, or the CPU.
 
 This module was tested with several CPU contexts, but not with a GPU.
 """

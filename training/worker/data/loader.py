@@ -123,7 +123,7 @@ class Loader:
 
     @property
     def batch_number(self) -> int:
-        """The number of the current batch in its epoch, from 0.
+        """The number of the current batch, counted from 0 at the epoch's start.
 
         The batch number is the same on all workers, also on workers that joined later.
         """

@@ -117,7 +117,10 @@ def key_of_batch(keys: Sequence[Key]) -> Key:
 
 
 def _draw_check() -> tuple[float, float]:
-    """Draw a number from each of MXNet's two kinds of generators. Any earlier draw changes the result."""
+    """Draw a number from each of MXNet's two kinds of generators.
+
+    The result shows whether any other code has drawn from these generators.
+    """
     image_draw = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
     return image_draw.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
 

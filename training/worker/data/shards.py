@@ -15,11 +15,11 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 
 
 class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """Concatenated datasets, e.g. the `RecordFileDataset`s of one data set's parts.
+    """A dataset that concatenates several datasets (shards), such as one `RecordFileDataset` for each file.
 
-    A `job.loader` reads each shard in sequence. The workers together read `at_once` shards at a time, in an order drawn
-    for each epoch. Choose `at_once` at least as large as the number of workers: then no worker skips records that
-    another worker reads.
+    A loader made by `job.loader` reads each shard in sequence. All workers together read `at_once` shards at a time.
+    The order of the shards is drawn anew for each epoch. Choose `at_once` at least as large as the number of workers:
+    then no worker skips records that another worker reads.
     """
 
     def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:

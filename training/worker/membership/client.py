@@ -1,6 +1,6 @@
 """A worker's connection to its coordinator.
 
-A thread of its own reads messages. The training thread sends messages and waits for orders.
+A separate thread reads the coordinator's messages. The training thread sends messages and waits for orders.
 
 If the connection breaks, the worker tries to reconnect for at most `Clocks.patience` seconds, and repeats its last
 unanswered message. A worker that the coordinator no longer knows gets the message `Refused` and exits, and its

@@ -57,7 +57,10 @@ class Membership:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker is the one whose script writes files. Raises RuntimeError while this is unknown."""
+        """Whether this worker is the one whose script writes files.
+
+        Raises RuntimeError while the job has not chosen the worker that writes.
+        """
         return True
 
     @staticmethod
@@ -114,7 +117,10 @@ class Membership:
         return False
 
     def rejoin(self, position: Position) -> Position:
-        """Block until the survivors have formed the next generation. Returns the first position of that generation."""
+        """Block until the survivors have formed the next generation.
+
+        Returns the first position of the new generation.
+        """
         return position
 
     def step(
@@ -152,7 +158,7 @@ class Membership:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange.
 
-        To find out, the worker may call `exchange_again`, which makes one more exchange.
+        If necessary, `exchange_again` is called, which makes one more exchange whose success shows the answer.
         """
         return True
 

@@ -77,7 +77,7 @@ class StepGuard:
     def own_seconds(self) -> float | None:
         """The seconds of this worker's own work in a step, without waiting for other workers.
 
-        Before the first measurement, the value is None.
+        Before the first measurement, `own_seconds` is None.
 
         The value is the median of the last few measurements, as other programs may have slowed down a single step.
         """
@@ -159,7 +159,7 @@ class StepGuard:
     def _report_lost_sums(self, lost_error: SumsLost) -> None:
         """Report to the coordinator that sums are lost, and wait for its verdict on the step.
 
-        Whatever the verdict, this worker stays at the position before the step.
+        Independently of the verdict, this worker's position stays the position before the step.
         """
         self._enter_phase("failed")
         with self._changed:
@@ -204,7 +204,10 @@ class StepGuard:
             return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
+        """Complete a step after all its updates.
+
+        If the step is void, returns False, and the caller must undo the step's updates.
+        """
         with self._changed:
             if self.aborted and not self._step_reached(after):
                 return False

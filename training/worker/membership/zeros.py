@@ -2,9 +2,9 @@
 
 A server counts the requests for a part in rounds, and answers a round when it has received one request for each worker.
 When all survivors have pushed a part, the part's round is answered unless requests of lost workers are missing, at most
-one of each lost worker. So zeros are pushed one by one until the round is answered. After each zero, the worker waits
-for the servers' answers (`Store.flush`), so that it pushes no surplus zero. A worker pushes a part of a key only after
-the previous part was answered, so a lost worker has pushed no part that follows an unanswered part.
+one of each lost worker. Survivors push zeros one by one until the servers answer the round. After each zero, the worker
+waits for the servers' answers (`Store.flush`), so that it pushes no surplus zero. A worker pushes a part of a key only
+after the previous part was answered, so a lost worker has pushed no part that follows an unanswered part.
 
 If a lost worker's request arrives late, one of the zeros begins a new round, to which no other worker contributes. The
 new round is completed with zeros, as every request must be answered before the workers leave the group.

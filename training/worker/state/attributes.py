@@ -113,8 +113,8 @@ def _is_flat_key(key: Any) -> bool:
 def _decode(encoded: Any, present: Any) -> Any:
     """Decode an encoded value. `present` is the value that the decoded value will replace.
 
-    Objects and dictionaries are changed in place, as the script may have other references to them. If `present` is a
-    NumPy number, the decoded number gets the type of `present`.
+    Objects and dictionaries are changed in place, as the script may have other references to such objects. If `present`
+    is a NumPy number, the decoded number gets the type of `present`.
     """
     if isinstance(present, np.generic) and isinstance(encoded, int | float):
         return type(present)(encoded)

@@ -32,7 +32,8 @@ class Carried:
     def resume(self, takes: bool) -> None:
         """Set the accumulated gradients after a boundary.
 
-        If `takes` is true, the first context gets the carried sums. All other gradients are set to zero.
+        If `takes` is true, the gradients on the first context become the carried sums. All other accumulated gradients
+        are set to zero.
         """
         for param in self.accumulated:
             carried_sums = self._arrays.get(id(param))

@@ -1,7 +1,7 @@
 """Keeps a script's own arrays as a part of the training state, such as a running average of all weights.
 
-The arrays are looked up at each read or write, as a script may put another array into its dictionary. If the script
-assigns a new dictionary to its variable, the job does not keep that dictionary.
+The arrays are looked up at each read or write, as a script may put another array into the dictionary that it passed to
+`job.keep`. If the script assigns a new dictionary to its variable, the job does not keep the new dictionary.
 
 An average of a net with BatchNorm contains averages of running statistics, recognised by their names. Like the running
 statistics of the net, their averages differ between workers until a boundary.
@@ -86,7 +86,7 @@ class Kept:
 
 
 def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
-    """Yield the arrays in `holder`, an argument of `job.keep` or a value in it.
+    """Yield the arrays in `holder`, an argument of `job.keep` or a nested value.
 
     `name` describes the place of `holder`.
     """

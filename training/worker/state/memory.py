@@ -73,7 +73,7 @@ class Memories:
         self._memories.append(memory)
 
     def keep(self, own: dict[str, Any]) -> None:
-        """Write the values into the state.
+        """Write the values of all `job.memory` objects into the state.
 
         Raises ValueError for a value that cannot be encoded, for example in a list that the script has changed.
         """

@@ -75,7 +75,10 @@ class OptimizerStates:
                         overwrite(array, new_array)
 
     def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
-        """Allocate exactly the optimizer states that a packed state contains. `names` are the names of its arrays."""
+        """Allocate exactly the optimizer states that a packed state contains.
+
+        `names` are the names of the packed state's arrays.
+        """
         packed_states = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for trainer_number, trainer in enumerate(self._trainers):
             for param_number in range(len(trainer._params)):

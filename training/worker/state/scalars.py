@@ -1,4 +1,4 @@
-"""The parts of trainers' state that are no arrays: counts, and values that a script may set at any time.
+"""Captures and restores the parts of trainers' state that are no arrays: update counts, and values that scripts set.
 
 The counts of updates follow from the number of steps. The values that a script may set are rates, decays, the choice of
 the parameters that train, and a loss scale.

@@ -95,8 +95,9 @@ def restore_plain_layout(array: Any) -> int | None:
     """Restore the plain memory layout of an array, and return the array's address.
 
     A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet cannot copy outside data
-    into an array with a oneDNN layout, and with three or five dimensions not even its own arrays. The call that returns
-    the array's address also restores the plain layout (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
+    into an array with a oneDNN layout, and MXNet cannot copy even its own arrays into such an array with three or five
+    dimensions. The call that returns the array's address also restores the plain layout (MXNDArrayGetData in MXNet's
+    src/c_api/c_api.cc).
     """
     wait_until_idle(array)
     address = ctypes.c_void_p()

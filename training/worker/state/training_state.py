@@ -123,7 +123,7 @@ class TrainingState:
 
     @property
     def set_by_script(self) -> list[Any]:
-        """The arrays of the parameters noted by `script_sets`."""
+        """The arrays of the parameters that `script_sets` has stored."""
         return [
             context_array
             for param_number, param in enumerate(self._untrained)
