@@ -64,10 +64,10 @@ class PartedStore:
         self._native.pushpull(part.number, array, out=array)
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and all answers that they sent have arrived.
+        """Wait until the servers have processed this worker's pushes, and all answers sent by the servers have arrived.
 
         A server processes a worker's messages one after another, and answers in the same order. MXNet's engine also
-        executes operations that are ready in order, as it has one thread for such operations. With
+        executes operations that are ready in order, as this engine has only one thread for CPU operations. With
         MXNET_CPU_WORKER_NTHREADS above one, the engine nearly always keeps the order.
         """
         mx.nd.zeros((1,)).wait_to_read()

@@ -1,1 +1,1 @@
-"""Example training scripts, as users of dyntrain write such scripts."""
+"""Example training scripts, written as a user of dyntrain would write a training script."""

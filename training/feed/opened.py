@@ -51,7 +51,8 @@ class Opened:
     def opened_watches(self) -> list[int]:
         """Return the watch numbers of files that were opened, until `mark_handled` is called for the number.
 
-        A watch number appears once even if the file was opened several times, as the kernel may merge such events.
+        A watch number appears once even if the file was opened several times, as the kernel may merge several opens
+        into one event.
         """
         while True:
             try:

@@ -2,10 +2,10 @@
 
 This file is run as a script by its path, so it imports only the standard library.
 
-argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. The death signal is set by a program
-instead of a hook between fork and exec (`preexec_fn`), because the supervisor has threads: the hook might wait for a
-lock that no thread releases. If PROGRAM cannot be run, the exit code is 126 (not executable) or 127 (not found), as in
-a shell.
+The arguments are: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. The death signal is set by a
+program instead of a hook between fork and exec (`preexec_fn`), because the supervisor has threads: the hook might wait
+for a lock that no thread releases. If PROGRAM cannot be run, the exit code is 126 (not executable) or 127 (not found),
+as in a shell.
 
 The kernel sends the signal of `PR_SET_PDEATHSIG` when the *thread* that forked the child ends, even if its process
 continues. So children with a death signal must be started from a thread that outlives the children (as

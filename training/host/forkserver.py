@@ -1,12 +1,12 @@
 """Fork server for ps-lite's processes: a process that imports MXNet once and then forks *blanks* in milliseconds.
 
-A blank is an idle process that becomes a ps-lite scheduler or server when it gets a role. Starting such processes
-without a fork server would import MXNet, which takes seconds, each time that a group of workers forms. (The fork server
-of `multiprocessing` allows no choice of environment, log and process group.) The function `serve` runs in the fork
-server, and the classes are used by the supervisor. The supervisor requests a blank by one datagram with a socket, the
-blank's *line*. The blank writes its pid to its line, reads `{"role": ..., "environment": {...}}` from its line, and
-writes `done` when its work has succeeded. When a blank dies, its line is closed. Blanks are killed when the fork server
-ends, and the fork server is killed when its supervisor ends.
+A blank is an idle process that becomes a ps-lite scheduler or server when it gets a role. Without a fork server, each
+start of a ps-lite process would import MXNet, which takes seconds. (The fork server of `multiprocessing` allows no
+choice of environment, log and process group.) The function `serve` runs in the fork server, and the classes are used by
+the supervisor. The supervisor requests a blank by one datagram with a socket, the blank's *line*. The blank writes its
+pid to its line, reads `{"role": ..., "environment": {...}}` from its line, and writes `done` when its work has
+succeeded. When a blank dies, its line is closed. Blanks are killed when the fork server ends, and the fork server is
+killed when its supervisor ends.
 """
 
 from __future__ import annotations

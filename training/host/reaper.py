@@ -1,11 +1,11 @@
 """The reaper, the parent process of a node's bootstrap: kills all processes that outlive the bootstrap.
 
 The kernel can kill a child when its parent dies, but not a grandchild, so processes of a training script would outlive
-a bootstrap that gets SIGKILL. As a subreaper (prctl(2)), the reaper becomes the parent of such orphans, and finds an
-orphan even if the orphan changed its group, session or environment. The reaper has no other task, and imports no module
-that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If the bootstrap and the reaper
-are killed together, their descendants remain until systemd stops the control group, or until the next bootstrap kills
-them.
+a bootstrap that gets SIGKILL. As a subreaper (prctl(2)), the reaper becomes the parent of a process whose parent has
+died (orphan), and finds an orphan even if the orphan changed its group, session or environment. The reaper has no other
+task, and imports no module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If
+the bootstrap and the reaper are killed together, their descendants remain until systemd stops the control group, or
+until the next bootstrap kills them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Memory that outlives a worker: the supervisor allocates the memory, and each of its workers inherits the memory.
 
-The memory consists of three anonymous files (memfd_create(2)). Limits of `/dev/shm` do not apply to such files, and the
-kernel frees their memory when the supervisor's process ends. Three files are needed, as a new state is written while
-the previous state stays complete, and a slow commit may still read an earlier state.
+The memory consists of three anonymous files (memfd_create(2)). Limits of `/dev/shm` do not apply to anonymous files,
+and the kernel frees the memory of the files when the supervisor's process ends. Three files are needed, as a new state
+is written while the previous state stays complete, and a slow commit may still read an earlier state.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class StandbySocket(InheritedSocket):
         return False
 
     def go(self) -> bool:
-        """Order the spare to take over, as soon as it is ready. Returns False if the spare has ended."""
+        """Order the spare to take over, as soon as the spare is ready. Returns False if the spare has ended."""
         with contextlib.suppress(OSError):
             self._parent_end.send(b"1")
             return True

@@ -338,7 +338,10 @@ def _parse_server_count(option_text: str, host_count: int) -> int:
 
 
 def _parse_workers_per_node(text: str | None, engine: str | None) -> int | None:
-    """Return the number of workers on each host, or None if the host file's `slots=` gives it. Raises LaunchError."""
+    """Return the number of workers on each host, or None if the host file's `slots=` gives the number.
+
+    Raises LaunchError.
+    """
     if text is None:
         return None if engine == "horovod" else 1
     if text == SLOTS:

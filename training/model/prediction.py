@@ -48,7 +48,7 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
 
     A worker pushes all gradients and receives all sums. Bytes between a worker and a server on the same node do not use
     the node's link. A server of b bytes of gradients therefore receives (workers - 1) b bytes over its node's link, and
-    also sends (workers - 1) b bytes. The worker on a server's node adds the bytes that it exchanges with the servers on
+    also sends (workers - 1) b bytes. In addition, the worker on a server's node exchanges bytes with the servers on
     other nodes. A node sends and receives equal numbers of bytes at the same time, except for the last key. A server
     answers a key when the last worker has pushed the key, so the answers for the last key follow after all pushes.
     """

@@ -90,7 +90,7 @@ class Shares:
     def tries(self, position: Position) -> bool:
         """Whether a generation or an epoch starts at `position`.
 
-        At such positions a script may begin to use another loss.
+        At the start of a generation or an epoch, a script may begin to use another loss.
         """
         return self.begins is not None and (position.step == self.begins or position.offset == 0)
 

@@ -105,7 +105,7 @@ def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
 def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
     """Whether an array of the batch concatenates samples with different numbers of rows.
 
-    The result is False if every sample has one row, since such samples are stacked.
+    The result is False if every sample has one row, since samples of one row are stacked.
     """
     if isinstance(batch, dict):
         batch = [batch[key] for key in sorted(batch, key=str)]

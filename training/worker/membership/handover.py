@@ -257,8 +257,8 @@ class Handover:
     def _install_stored(self, order: Form, commits: CommitStore) -> Position:
         """Install the safe state or the commit that the order names. Returns the position of the installed state.
 
-        Raises CommitDamaged if the state is missing or damaged, and CheckpointError if a later attempt to read it may
-        succeed.
+        Raises CommitDamaged if the state is missing or damaged, and CheckpointError if a later attempt to read the
+        commit may succeed.
         """
         if order.safe:
             return self._state.install(self._safe_states.read(order.safe))

@@ -285,8 +285,8 @@ class StepGuard:
     def _on_own_thread(self, name: str, work: Callable[[], None]) -> None:
         """Call `work` on a new thread, so that the control thread does not wait for `work`.
 
-        Only one such thread works at a time. `work` must stop if a later abort has made it void, as its arrays may no
-        longer exist.
+        Only one of the threads that `_on_own_thread` starts works at a time. `work` must stop if a later abort has made
+        it void, as its arrays may no longer exist.
         """
         threading.Thread(target=work, name=name, daemon=True).start()
 

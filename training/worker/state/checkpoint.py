@@ -45,9 +45,9 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
     """Return the names of the commits in `names` that may be deleted.
 
     `written` are the commits that this process wrote, oldest first, and the last of `written` was just written. The
-    last `COMMITS_KEPT` of `written` are not deleted, as the coordinator may not have known of them when it chose the
-    commits to `keep`. Commits newer than this process's last commit are not deleted, as they belong to a process that
-    replaced this process.
+    last `COMMITS_KEPT` of `written` are not deleted, as the coordinator may have chosen the commits to `keep` before it
+    knew of these commits. Commits newer than this process's last commit are not deleted, as they belong to a process
+    that replaced this process.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]

@@ -284,7 +284,7 @@ class TrainingState:
     # ---- running statistics
 
     def statistics(self) -> tuple[Doubles, Doubles]:
-        """Return all running means of BatchNorm as one array, and all running variances, from the first context."""
+        """Return BatchNorm's running means as one array, and its variances as another, from the first context."""
         statistic_pairs = self._running_pairs()
         mean, variance = (
             np.concatenate([pair[index].doubles() for pair in statistic_pairs] or [np.zeros(0)]) for index in (0, 1)

@@ -99,7 +99,7 @@ class _Fetch:
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
         """Fetch the state's remaining chunks from one source.
 
-        Raises OSError if the source fails and another should be tried.
+        Raises OSError if another source should be tried.
         """
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:

@@ -155,7 +155,7 @@ class Receiver:
     def chunk(self, sealed: memoryview, buffer: memoryview) -> None:
         """Open a frame with a chunk, and write its data to `buffer`.
 
-        Raises StreamError for damage or another size.
+        Raises StreamError for a damaged chunk or a wrong size.
         """
         if len(sealed) - TAG_BYTES != len(buffer):
             raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(buffer)} bytes")
