@@ -46,7 +46,7 @@ class Store(Protocol):
         """Push the array `flat`, which is already computed, for a part that a lost worker has not pushed."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed this worker's pushes, and all answers that they sent have arrived."""
+        """Wait until the servers have processed this worker's pushes, and all answers of the servers have arrived."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
         """Return a function that says whether the answer to the pushed array had arrived at the last `flush`."""

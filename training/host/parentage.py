@@ -18,7 +18,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends, so that `descendants` finds all of them."""
+    """Make this process the parent of descendants whose own parent ends, so that `descendants` is complete."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
