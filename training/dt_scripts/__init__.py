@@ -1,11 +1,12 @@
-"""`import mxnet` with the elastic interface, for unchanged scripts of AWS Dynamic Training.
+"""Gives unchanged scripts of AWS Dynamic Training dyntrain's elastic interface when they import MXNet.
 
-A training process with the variables of `environment` finds `site/sitecustomize.py`, which Python imports at its start.
-That file only installs `hook` for `import mxnet`, at no cost in processes that do not import MXNet. Processes that the
-script starts inherit the variables. The processes of ps-lite do not get these variables, only the training command
-does.
+The function `environment` makes Python import `site/sitecustomize.py` when a training process starts.
+`site/sitecustomize.py` only installs the import hook of the module `hook`, which costs nothing in processes that do not
+import MXNet. Processes that a training script starts inherit its environment, and so get the hook, too. The processes
+of ps-lite do not get the hook.
 
-The replacement fails in a Python that ignores its environment (-I, -E) or site packages (-S), or lacks this package.
+The hook is not installed in a Python that ignores its environment (options -I, -E) or its site packages (-S), or that
+lacks dyntrain.
 """
 
 from __future__ import annotations
@@ -19,6 +20,6 @@ PATH_VARIABLE = "PYTHONPATH"
 
 
 def environment(variables: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the `variables` of a training process, with the additions that make its MXNet elastic."""
+    """Return `variables` with PYTHONPATH extended, so that a process with these variables gets an elastic MXNet."""
     earlier_path = variables.get(PATH_VARIABLE, inherited.get(PATH_VARIABLE, ""))
     return {**variables, PATH_VARIABLE: os.pathsep.join([str(SITE_FOLDER), *([earlier_path] if earlier_path else [])])}

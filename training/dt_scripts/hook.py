@@ -1,8 +1,7 @@
-"""Replaces names in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
+"""Replaces functions and classes in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
 
-All forms of the import get the elastic names: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import
-Module`. Names that one MXNet module imported from another stay unchanged: `BucketingModule` and
-`mxnet.module.module.Module` are MXNet's own.
+A script gets the elastic classes by any form of import, such as `import mxnet as mx` or `from mxnet.module import
+Module`. Other names in MXNet, such as `BucketingModule` and `mxnet.module.module.Module`, are not replaced.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ MXNET = "mxnet"
 
 
 class _ImportedOnUse:
-    """A module's attribute that is imported from another module at first use.
+    """An attribute of an MXNet module, whose elastic replacement is imported when the attribute is first used.
 
-    The attribute is set on the module's class, where Python looks first.
+    The attribute is a descriptor of the module's class, which Python prefers to the module's own attribute.
     """
 
     def __init__(self, elastic_module: str, name: str) -> None:
@@ -36,7 +35,7 @@ class _ImportedOnUse:
 
 
 def replace_names(mxnet: ModuleType) -> None:
-    """Replace the names in MXNet's modules."""
+    """Replace the names listed in `REPLACED` in MXNet's modules."""
     for module_name, replaced_names in REPLACED.items():
         module = getattr(mxnet, module_name)
         lazy_attributes = {
@@ -46,7 +45,7 @@ def replace_names(mxnet: ModuleType) -> None:
 
 
 class _Loader(Loader):
-    """Loads MXNet with its own loader, and then replaces the names in its modules."""
+    """Loads MXNet with MXNet's usual loader, and then replaces names in MXNet's modules."""
 
     def __init__(self, original: Loader) -> None:
         self._original = original
@@ -75,5 +74,5 @@ class _Finder(MetaPathFinder):
 
 
 def install_hook() -> None:
-    """Install the hook for this process's first `import mxnet`."""
+    """Install the import hook, which replaces names when this process first imports MXNet."""
     sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""The names of MXNet with an elastic counterpart, and the module of each."""
+"""Lists the names of MXNet that have an elastic counterpart, and the module that contains the counterpart."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the
 
 
 def load(elastic_module: str, name: str) -> Any:
-    """Import the counterpart. Call `load` only at first use, since it imports MXNet."""
+    """Import the elastic counterpart `name`. Call `load` only when the counterpart is used, since it imports MXNet."""
     return getattr(import_module(elastic_module), name)

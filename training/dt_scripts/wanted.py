@@ -1,7 +1,7 @@
 """Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
 
-Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The failing script prints the advice,
-if this is the script's first start.
+Without the elastic interface, a script of AWS Dynamic Training fails at a name that MXNet lacks, or at a kvstore
+without servers. The advice is then printed, and the exit code tells the supervisor why the script failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ITERATOR_NAME = "BaseDataIterator"
 
 
 class _Refusal:
-    """Keeps the advice to print, since Python may swallow the error (`from mxnet.mod import ...`)."""
+    """Stores the advice to print, since Python may replace the error's message (as for `from mxnet.mod import ...`)."""
 
     advice = ""
 
@@ -36,7 +36,7 @@ class _Missing:
 
 
 def install_advice(mxnet: ModuleType) -> None:
-    """Make a script that needs the elastic interface print the advice and exit with FACE_WANTED."""
+    """Make a script that needs the elastic interface print advice and exit with the code FACE_WANTED."""
     mxnet_create = mxnet.kvstore.create
 
     def create_or_advise(name: Any = "local") -> Any:

@@ -1,8 +1,8 @@
-"""The interface of communication engines: ps-lite, which every MXNet has, and Horovod, which may be installed.
+"""The interface of the engines that sum gradients: ps-lite, a part of MXNet, and Horovod, an optional package.
 
-The engines release survivors differently when a worker dies in a step. The servers of ps-lite wait for ever for the
-dead worker's gradients, so survivors push zeros in its place (`release`: "zeros"). Horovod's all-reduce can be aborted:
-then waiting workers get an error instead of their sums ("error").
+The two engines release the surviving workers differently when a worker dies in a step. The servers of ps-lite wait for
+ever for the dead worker's gradients, so survivors push zeros in place of the dead worker (`release` is "zeros").
+Horovod's all-reduce can be aborted, and waiting workers then get an error instead of their sums (`release` is "error").
 """
 
 from __future__ import annotations
@@ -15,40 +15,46 @@ from dyntrain.training.protocol.engines import VARIABLE, EngineName
 
 
 class SumsLost(RuntimeError):
-    """The sums in flight will never arrive: another worker is gone, or this worker has aborted the exchange."""
+    """The awaited sums will never arrive, as another worker died or this worker aborted the exchange."""
 
 
 class Store(Protocol):
-    """The kvstore of one generation.
+    """The kvstore of one generation (a fixed group of workers).
 
-    Drop references to it when the generation ends, since a reference keeps the group of workers alive.
+    Keep no reference to the kvstore after the generation has ended, since a reference keeps the group's connections
+    open.
     """
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Sum `value` over all workers into `out` (None: into `value` itself). May return before the sum is complete.
+        """Sum `value` over all workers into `out`, or if `out` is None into `value`.
+
+        May return before the sum is complete.
 
         `value` and `out` are arrays, or lists with one array for each context.
         """
 
     def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the parts in which the keys with these numbers are pushed. Each part has `length` and `dtype`.
+        """Return the parts in which the keys with these numbers are pushed.
 
-        A key's number is its place in the keys given to `form`. Supported only if `release` is "zeros".
+        Each part has the attributes `length` and `dtype`.
+
+        A key's number is its index in the sequence `keys` given to `Engine.form`. This method is supported only if
+        `Engine.release` is "zeros".
         """
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
-        """Push the computed array `flat` for a part, in place of a lost worker."""
+        """Push the array `flat`, which is already computed, for a part that a lost worker has not pushed."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far are here."""
+        """Wait until the servers have processed this worker's pushes, and all answers of the servers have arrived."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
-        """Return a function that says whether the pushed array was answered by the last `flush`."""
+        """Return a function that says whether the answer to the pushed array had arrived at the last `flush`."""
 
     def has_answer(self, part: Any) -> bool:
-        """Whether the servers have answered a part of a split key.
+        """Whether the servers have answered the push of a part of a split key.
 
-        A part is pushed when the previous part is answered.
+        A part of a key is pushed only after the servers have answered the previous part.
         """
 
 
@@ -64,37 +70,45 @@ class Engine(Protocol):
     def form(
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
-        """Join the generation that `environment` describes. Returns the seconds that each phase took.
+        """Join the generation that `environment` describes.
 
-        `keys` contains (name, shape, dtype) of every array that is summed. Blocks until all workers have joined,
-        without a timeout.
+        Returns the seconds that each phase of forming the generation took, by the phase's name.
+
+        `keys` contains (name, shape, dtype) of every array that is summed. The call blocks, without a timeout, until
+        all workers have joined.
         """
 
     def begin(self, array: Any) -> Callable[[], None]:
-        """Prepare a push of gradients, of which `array` is computed last.
+        """Prepare a push of gradients. `array` is the gradient that is computed last.
 
-        Returns a function that waits until `array` is computed, and thereby pushed.
+        Returns a function that waits until `array` is computed, since a computed gradient is pushed at once.
         """
 
     def wait(self, array: Any) -> None:
-        """Wait for the array's sum. Raises SumsLost if the sum is lost and `release` is "error"."""
+        """Wait until the sum of a pushed array is in `array`.
+
+        Raises SumsLost if `release` is "error" and the sum is lost.
+        """
 
     def break_off(self) -> None:
-        """Make all present and later calls of `wait` raise SumsLost soon. Call `break_off` from another thread.
+        """Make all present and later calls of `wait` raise SumsLost soon.
 
-        Supported only if `release` is "error". Afterwards the generation can only be dissolved.
+        Call `break_off` from a thread that does not wait.
+
+        This method is supported only if `release` is "error". After `break_off`, the generation can only be dissolved.
         """
 
     def dissolve(self) -> None:
         """Leave the generation without waiting for other workers.
 
-        Call `dissolve` when no sums are in flight, or after SumsLost for all sums.
+        Call `dissolve` when no sums are in flight, or when `wait` has raised SumsLost for all sums in flight.
         """
 
     def abandon(self) -> None:
         """Let the process end without waiting for the other workers or for sums in flight.
 
-        Afterwards the process can only end, with its exit code unchanged. Does nothing outside a generation.
+        After `abandon`, the process can only exit, and its exit code does not change. Without a formed generation,
+        `abandon` does nothing.
         """
 
 
@@ -107,9 +121,9 @@ def store_named(name: Any) -> str | None:
 
 
 def engine_name(script_engine: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
-    """Return the engine that the script names, or the environment, or by default ps-lite.
+    """Return the engine that the script names, or else the environment's engine, or else "pslite".
 
-    Raises ValueError for an unknown name.
+    Raises ValueError for an unknown engine.
     """
     name = script_engine or environment.get(VARIABLE) or "pslite"
     if name not in get_args(EngineName):
@@ -118,9 +132,9 @@ def engine_name(script_engine: str | None, environment: Mapping[str, str] = os.e
 
 
 def make_engine(name: EngineName, kind: str, host: str) -> Engine:
-    """Make an engine. Raises ImportError, with advice, if this Python lacks the engine.
+    """Make the engine `name`. Raises ImportError with advice if the engine's package is not installed.
 
-    `kind` is the kvstore that the script names, `host` the address of this worker.
+    `kind` is the kvstore that the script names. `host` is the address of this worker.
     """
     if name == "horovod":
         from dyntrain.training.engine.allreduce import AllReduce

@@ -1,10 +1,12 @@
-"""The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers, whose group is re-formed inside the process.
+"""The engine that uses Horovod 0.28.1 with Gloo.
 
-This engine has no servers, so base nodes are needed only for the rendezvous when a generation forms (`rendezvous`).
+Gradients are summed by all-reduce. When the workers change, their group is formed again inside the running processes.
+
+This engine has no servers, so a base node is needed only to run the rendezvous while a generation forms.
 
 When a worker dies, only the workers that wait for the dead worker get an error from Horovod. Two survivors that wait
-for one another would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
-when it is informed of the loss.
+for each other would wait until Gloo's timeout (observed with four workers). So each survivor closes its own connections
+when the coordinator reports that a worker died.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ PROBE_TIMEOUT_SECONDS = 10.0  # delay of the report of a script's own error; a l
 
 
 class AllReduce:
-    """The engine on Horovod. `host` is the address from which this worker connects."""
+    """The engine that uses Horovod. `host` is the address of this worker's network interface for Horovod."""
 
     name: EngineName = "horovod"
     release: Literal["zeros", "error"] = "error"
@@ -92,10 +94,12 @@ class AllReduce:
             raise SumsLost(str(error).strip().splitlines()[-1]) from None
 
     def _has_ended(self) -> bool:
-        """Whether Horovod's thread has ended, which no error text shows reliably.
+        """Whether Horovod's background thread has ended.
 
-        After the thread's end every request fails. Before the end, a request waits for the same request of all other
-        workers, which no other worker makes.
+        A test request shows whether the thread has ended, as error texts are not reliable.
+
+        After the thread has ended, the test request fails. While the thread runs, the test request only waits, because
+        no other worker makes the same request.
         """
         probe_array = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe_array, op=self._hvd.Sum, name=f"probe {uuid4()}")
@@ -130,18 +134,18 @@ class AllReduce:
         self._connections = set()
 
     def abandon(self) -> None:
-        """Break the connections, so that the other workers get an error at once for sums in flight."""
+        """Close Horovod's connections, so that other workers that wait for sums get an error at once."""
         self._store = None
         self.break_off()
 
 
 def _nd_arrays(arrays: Any) -> list[Any]:
-    """Return `mx.nd` arrays over the same memory: operators do not accept the `mx.np` arrays of `npx.set_np()`."""
+    """Return `mx.nd` arrays that share the memory of `arrays`, as Horovod's operators do not accept `mx.np` arrays."""
     return [array.as_nd_ndarray() for array in (arrays if isinstance(arrays, list) else [arrays])]
 
 
 class HorovodStore:
-    """The store of one generation: sums by Horovod's all-reduce."""
+    """The kvstore of one generation, which sums arrays by Horovod's all-reduce."""
 
     def __init__(self, hvd: Any) -> None:
         self._hvd = hvd
@@ -185,9 +189,9 @@ def _import_horovod() -> Any:
 
 
 def _wait_for_listener(address: str, port: int) -> None:
-    """Wait until the address accepts connections, as Horovod would end the process after three attempts.
+    """Wait until the address accepts connections, as Horovod would exit the process after three failed attempts.
 
-    This function has no timeout, as the coordinator limits the time of a formation.
+    This function has no timeout, as the coordinator limits how long a generation may take to form.
     """
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
@@ -196,7 +200,10 @@ def _wait_for_listener(address: str, port: int) -> None:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Yield (descriptor, inode) of each socket of this process. The inode identifies the socket."""
+    """Yield (descriptor, inode) of each open socket of this process.
+
+    The inode identifies the socket, also after its descriptor number was reused.
+    """
     for descriptor_name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError, ValueError):
             link_target = os.readlink(f"/proc/self/fd/{descriptor_name}")
@@ -205,7 +212,10 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """Shut down a socket, unless its descriptor is reused by another socket. Raises OSError, also if unconnected."""
+    """Shut down the socket with this inode, unless another socket now has the descriptor.
+
+    Raises OSError, also for a socket without a connection.
+    """
     with socket.socket(fileno=os.dup(descriptor)) as duplicate_socket:
         if os.fstat(duplicate_socket.fileno()).st_ino == inode:
             duplicate_socket.shutdown(socket.SHUT_RDWR)

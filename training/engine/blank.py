@@ -1,6 +1,6 @@
-"""The fork server of an engine's processes (see `dyntrain.training.host.forkserver`): imports MXNet and serves.
+"""Runs the fork server for an engine's processes: imports MXNet, then calls `dyntrain.training.host.forkserver.serve`.
 
-`python -m dyntrain.training.engine.blank`, with the socket that `ForkServerSocket` names in the environment.
+The command is `python -m dyntrain.training.engine.blank`, with an environment from `ForkServerSocket`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ MAX_KEPT_BYTES = 2**31 - 1  # most bytes that a server may keep between two step
 
 
 def become(role: str, environment: dict[str, str]) -> None:
-    """Run a scheduler or a server until all workers have left the group, or Horovod's rendezvous until it is killed.
+    """Run the process's role: ps-lite's scheduler, a ps-lite server, or Horovod's rendezvous.
+
+    A scheduler or server runs until all workers have left the group, and the rendezvous runs until it is killed.
 
     MXNet's own server loop (`mxnet.kvstore.kvstore_server`) unpickles the body of a command, to receive an optimizer,
-    and ps-lite has no authentication. Here a server only sums: the optimizer runs in the workers.
+    and ps-lite has no authentication. A server that this function runs refuses all commands and only sums, as the
+    optimizer runs in the workers.
     """
     if role == "rendezvous":
         from dyntrain.training.engine.rendezvous import serve_rendezvous
@@ -44,7 +47,10 @@ def become(role: str, environment: dict[str, str]) -> None:
 
 
 def _refuse_command(command_number: int, body: bytes, _: object) -> None:
-    """Refuse a command without logging its body, as anyone who reaches the port can send a command."""
+    """Refuse a command that a server received.
+
+    The command's body is not logged, as anyone who reaches the server's port can send a command.
+    """
     sys.stderr.write(
         f"refused command {command_number} from the network: a server takes no optimizer and runs no command\n"
     )

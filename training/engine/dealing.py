@@ -1,10 +1,10 @@
-"""Assignment of the gradients' parts to ps-lite's servers. Pure.
+"""Assigns the gradients' parts to ps-lite's servers. Pure.
 
-The code of ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's
-src/kvstore/kvstore_dist.h), not by its size. If ResNet-50's keys were numbered consecutively, one of five servers would
-have 45 % of all bytes, and all workers would wait for this server. So this module chooses the keys' numbers such that
-the servers' bytes are nearly equal. `make bench BENCH=model` checks by the bytes on the links that the keys go to the
-chosen servers.
+MXNet chooses the server of a key by the key's number, not by the key's size (`EncodeDefaultKey` in MXNet's
+src/kvstore/kvstore_dist.h). If ResNet-50's keys were numbered consecutively, one of five servers would have 45 % of all
+bytes, and all workers would wait for this server. So this module chooses the keys' numbers such that all servers get
+nearly equal numbers of bytes. `make bench BENCH=model` measures the traffic of each server, and so checks that the keys
+go to the chosen servers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def server_of(key_number: int, servers: int) -> int:
 
 
 def assign_key_numbers(sizes: Sequence[int], servers: int) -> list[int]:
-    """Return a distinct key number for each of `sizes` (bytes), so that the servers sum nearly equal numbers of bytes.
+    """Return a distinct key number for each of `sizes` (bytes), so that servers get nearly equal numbers of bytes.
 
-    Sizes are assigned in descending order, each to the server with the least load. The most loaded server has at most
-    4/3 of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends only on the
-    arguments, so it is the same on every worker.
+    Sizes are assigned in descending order, each to the server with the fewest bytes so far. The server with the most
+    bytes has at most 4/3 of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends
+    only on the arguments, so all workers compute the same numbers.
     """
     first_number = pow(_STRIDE, -1, servers)
     server_loads = [(0, server) for server in range(servers)]

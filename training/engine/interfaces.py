@@ -1,4 +1,4 @@
-"""Finds the network interface that has an address, as Gloo needs the interface's name."""
+"""Finds the network interface that has a given address, as Gloo needs the interface's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _NAME_BYTES = 16  # most bytes of an interface's name, with its final zero
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface whose first IPv4 address is `address`. Raises OSError if there is none."""
+    """Return the name of the interface whose first IPv4 address is `address`.
+
+    Raises OSError if no interface has this address.
+    """
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query_socket:

@@ -1,4 +1,4 @@
-"""The native kvstore of one generation: large gradients are pushed in parts, and marks show answered parts."""
+"""Wraps MXNet's kvstore: large gradients are pushed in parts, and marks show which parts the servers have answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NOT_WRITTEN_BYTE = 0xA5  # a byte: four or more such bytes are a value that no s
 
 
 class PartedStore:
-    """A store with `pushpull` by gradient, and `parts_of` and `pushpull_part` to push in a dead worker's place."""
+    """MXNet's kvstore of one generation, which pushes a large gradient in parts.
+
+    Survivors use `parts_of` and `pushpull_part` to push in place of a dead worker.
+    """
 
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
@@ -48,21 +51,24 @@ class PartedStore:
                 answer_mark.follow(output_slices[0])
 
     def parts_of(self, key_numbers: Sequence[int]) -> list[Part]:
-        """Return the parts of the keys with these numbers, in the order of `key_numbers`."""
+        """Return all parts of the keys with these numbers, in the order of `key_numbers`."""
         key_names = list(self._by_key)
         return [part for key_number in key_numbers for part in self._by_key[key_names[key_number]]]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:
-        """Push the array `flat` for a part of the same length. The servers' answer overwrites `flat`."""
+        """Push the array `flat`, which has the part's length, for a part.
+
+        The servers' answer, a sum, overwrites `flat`.
+        """
         array = flat if part.whole is None else flat.reshape(part.whole)
         self._native.pushpull(part.number, array, out=array)
 
     def flush(self) -> None:
-        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived here.
+        """Wait until the servers have processed this worker's pushes, and all answers sent by the servers have arrived.
 
-        A server processes a worker's messages one after another and answers in that order. MXNet's engine also executes
-        ready operations in order, as it has one thread for them. With MXNET_CPU_WORKER_NTHREADS above one, they
-        are nearly always executed in order.
+        A server processes a worker's messages one after another, and answers in the same order. MXNet's engine also
+        executes operations that are ready in order, as this engine has only one thread for CPU operations. With
+        MXNET_CPU_WORKER_NTHREADS above one, the engine nearly always keeps the order.
         """
         mx.nd.zeros((1,)).wait_to_read()
         mx.nd.zeros((1,)).wait_to_read()  # for operations that became ready meanwhile
@@ -80,9 +86,9 @@ class PartedStore:
 
 
 class AnswerMark:
-    """Shows, without waiting, whether an array is computed.
+    """Shows, without waiting, whether MXNet has computed an array.
 
-    After that, MXNet copies its first element into the mark.
+    When the array is computed, MXNet copies the array's first element into the mark.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -92,7 +98,7 @@ class AnswerMark:
         self.clear()
 
     def clear(self) -> None:
-        """Reset the mark. Call `clear` only while no followed array is pending."""
+        """Reset the mark. Call `clear` only when the array given to `follow` has been computed."""
         self._bytes[:] = NOT_WRITTEN_BYTE
 
     def follow(self, array: Any) -> None:

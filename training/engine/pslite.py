@@ -1,4 +1,8 @@
-"""The engine on stock MXNet 1.9.1: one ps-lite group for each generation, re-formed inside the process."""
+"""The engine that uses ps-lite of unmodified MXNet 1.9.1.
+
+Each generation has its own ps-lite group. A worker joins the group of a new generation without a restart of its
+process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.t
 
 
 class PsLite:
-    """The engine on ps-lite. `kind` is one of `STORES`. `host` is the address that this worker's ps-lite listens on."""
+    """The engine that uses ps-lite. `kind` is one of `STORES`. ps-lite of this worker listens on the address `host`."""
 
     name: EngineName = "pslite"
     release: Literal["zeros", "error"] = "zeros"

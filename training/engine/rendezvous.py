@@ -1,4 +1,4 @@
-"""The rendezvous of a generation's workers: Horovod's own HTTP store, on one base node during formation."""
+"""Serves Horovod's HTTP store, through which the workers of a generation find each other while the generation forms."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ ADDRESS, PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
 
 def serve_rendezvous(environment: Mapping[str, str]) -> None:
-    """Serve until killed. Raises OSError if the port is taken.
+    """Serve Horovod's HTTP store until the process is killed. Raises OSError if the port is in use.
 
-    Like ps-lite's scheduler, the rendezvous has no authentication: the security group decides which machines can reach
-    it. The rendezvous stores text that Gloo parses.
+    Like ps-lite's scheduler, this server has no authentication, and only the security group limits which machines can
+    connect to the server. The server stores text that Gloo parses.
     """
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 

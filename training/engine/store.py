@@ -1,8 +1,8 @@
-"""Splits large gradients into several keys, and assigns the keys to the servers by size. Pure.
+"""Splits large gradients into several keys, so that each ps-lite server gets nearly the same number of bytes. Pure.
 
-ps-lite would split a large key over all servers. If a worker died between the pushes of the pieces, the servers' counts
-would differ for ever, and no survivor could be released. So the splitting of keys by MXNet is off, and every part is a
-separate key on a single server.
+MXNet itself would split a large key over all servers. If a worker died between the pushes of the pieces, the servers
+would have counted different numbers of pushes, and no survivor could be released. So MXNet's own splitting is off, and
+each part of a large gradient is a separate key on a single server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Part:
 
 
 def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, limit: int = PART_ELEMENTS) -> list[Part]:
-    """Return the parts of gradients given as (key, shape, dtype), in order, with key numbers for `servers` servers."""
+    """Return the parts of the gradients `keys`, given as (name, shape, dtype).
+
+    The parts are in the order of the gradients, and their key numbers distribute the parts over `servers` servers.
+    """
     parts = []
     for key, gradient_shape, dtype in keys:
         element_count = 1

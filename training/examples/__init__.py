@@ -1,1 +1,1 @@
-"""Training scripts as users write them."""
+"""Example training scripts, written as a user of dyntrain would write a training script."""

@@ -1,11 +1,11 @@
-"""CIFAR-10 in its two usual formats: its authors' binary batches, and RecordIO as in MXNet's examples.
+"""Reads CIFAR-10 in two formats: its authors' binary batches, and RecordIO as in MXNet's examples.
 
     python -m dyntrain.training.examples.cifar10_data DIRECTORY --samples 500
 
-creates a small synthetic data set in both formats.
+The command above creates a small synthetic data set in both formats.
 
-Binary (https://www.cs.toronto.edu/~kriz/cifar.html): records of one label byte and 3072 bytes of pixels, red then green
-then blue, row by row.
+A record of the binary format (https://www.cs.toronto.edu/~kriz/cifar.html) is one label byte, then 3072 bytes of
+pixels: all red values, all green values, all blue values, each row by row.
 """
 
 from __future__ import annotations
@@ -33,26 +33,29 @@ Images = npt.NDArray[np.uint8]
 
 
 class CifarError(ValueError):
-    """The data is missing, or is not CIFAR-10. The message names the file and says what to do."""
+    """A data file is missing or is not CIFAR-10. The message names the file and says what to do."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """The folder into which `prepare-data.py` writes the data, and from which `train_cifar10.py` reads.
+    """Return the folder into which `prepare-data.py` writes the data, and from which `train_cifar10.py` reads the data.
 
-    The folder is `data` on the cluster's volume, or without a volume in the current directory.
+    The folder is `data` on the cluster's volume, or, without a volume, `data` in the current directory.
     """
     return Path(environ.get("EFS_MOUNT", ""), "data")
 
 
 def read_binary(files: list[Path]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """Read binary batches: images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError."""
+    """Read files in the binary format.
+
+    Returns images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError.
+    """
     if not files:
         raise CifarError("there are no binary batches: unpack cifar-10-binary.tar.gz and give its directory")
     return parse_binary((str(batch_file), batch_file.read_bytes()) for batch_file in files)
 
 
 def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """Same as `read_binary`, from pairs of name and content."""
+    """Parse files in the binary format like `read_binary`, from pairs of (file name, content)."""
     record_arrays = []
     for file_name, content in files:
         raw_bytes = np.frombuffer(content, np.uint8)
@@ -69,7 +72,7 @@ def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArra
 
 
 def load_binary(directory: Path) -> tuple[ArrayBatches, ArrayBatches]:
-    """Load training and validation data, with pixels standardised to float32."""
+    """Load training and validation data from binary batches, with standardised float32 pixels."""
     return _batches(directory, "data_batch_*.bin"), _batches(directory, "test_batch.bin")
 
 
@@ -90,7 +93,8 @@ def record_iterator(
 ) -> Any:
     """Iterate over one worker's part of a RecordIO file.
 
-    Training data is shuffled, mirrored, and cropped after `padding`.
+    Training images are shuffled and randomly mirrored. With `padding`, training images are padded and then randomly
+    cropped.
 
     Raises CifarError.
     """
@@ -113,7 +117,10 @@ def record_iterator(
 
 
 def generate(directory: Path, samples: int, validation: int, seed: int = 0) -> None:
-    """Create a synthetic data set that can be learned, in both formats: each class is a pattern with noise."""
+    """Create a synthetic data set in both formats.
+
+    Each class is a pattern with noise, so a network can learn the classes.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(seed)
     patterns = generator.integers(60, 196, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)

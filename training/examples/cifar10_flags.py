@@ -1,4 +1,4 @@
-"""Flags of `train_cifar10.py`, which are the flags of MXNet's example of that name that affect the training."""
+"""Parses the flags of `train_cifar10.py`: those flags of MXNet's own `train_cifar10.py` that affect the training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, defaul
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the flags; `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) for wrong flags."""
+    """Parse the command line.
+
+    The results `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) for wrong flags.
+    """
     parser = argparse.ArgumentParser(prog="train_cifar10.py", description="Train a ResNet on CIFAR-10 with Module.")
     _add_model(parser)
     _add_data(parser)

@@ -1,4 +1,4 @@
-"""ResNet on CIFAR-10's binary batches with Gluon, elastic or alone.
+"""Trains a ResNet on CIFAR-10's binary batches with Gluon, in an elastic job or as a single process.
 
 python -m dyntrain.training.examples.cifar10_gluon --data cifar-10-batches-bin --layers 20
 """

@@ -46,5 +46,5 @@ def resnet(layers: int, width: int = 16) -> Any:
 
 
 def resnet_symbol(layers: int, width: int = 16) -> Any:
-    """The same network as a symbol, for Module."""
+    """Return the network that `resnet` makes as a symbol, for MXNet's Module."""
     return mx.sym.SoftmaxOutput(resnet(layers, width)(mx.sym.Variable("data")), name="softmax")

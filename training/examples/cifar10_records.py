@@ -17,7 +17,10 @@ from dyntrain.training.worker.state.saved_model import whole
 
 
 def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> None:
-    """Write `images` of shape (n, 3, height, width). The file appears only when it is complete."""
+    """Write `images`, of shape (n, 3, height, width), into a RecordIO file.
+
+    The file exists under its name only once it is complete.
+    """
     with whole(str(file)) as partial_path:
         record_writer = mx.recordio.MXRecordIO(partial_path, "w")
         try:
@@ -30,7 +33,7 @@ def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray
 
 
 def _png(image: npt.NDArray[np.uint8]) -> bytes:
-    """Encode an image as PNG (ISO/IEC 15948): eight-bit RGB without filters."""
+    """Return an image encoded as PNG (ISO/IEC 15948), in eight-bit RGB without filters."""
     _, height, width = image.shape
     pixel_rows = image.transpose(1, 2, 0).reshape(height, -1)
     filtered_rows = np.concatenate([np.zeros((height, 1), np.uint8), pixel_rows], axis=1).tobytes()

@@ -1,4 +1,4 @@
-"""LeNet on scikit-learn's handwritten digits: a plain Gluon script that can train elastically.
+"""Trains LeNet on scikit-learn's handwritten digits: a plain Gluon script that can train elastically.
 
     python -m dyntrain.training.examples.digits --epochs 10                 alone, on one worker
     (as a cluster's training command)                              elastic
@@ -30,9 +30,9 @@ VALIDATION = 297  # of the 1,797 images, the last ones
 
 
 def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:
-    """Training and validation data: float32 images (1, size, size) in 0..1 and int32 labels.
+    """Load training and validation data: float32 images of shape (1, size, size), from 0 to 1, and int32 labels.
 
-    The source is the .npz file that prepare-data wrote, or scikit-learn.
+    The data is read from the .npz file `path`, or from scikit-learn if `path` is None.
     """
     if path is not None:
         with np.load(path, allow_pickle=False) as digits_file:
@@ -51,7 +51,10 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
 
 
 def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) -> Any:
-    """LeNet-5's layers (LeCun et al. 1998), by default with ReLU and max pooling, and `width` filters in the first."""
+    """Return a network with LeNet-5's layers (LeCun et al. 1998), by default with ReLU and max pooling.
+
+    The first layer has `width` filters.
+    """
     net = gluon.nn.HybridSequential()
     net.add(
         gluon.nn.Conv2D(channels=width, kernel_size=5, activation=activation),

@@ -1,4 +1,7 @@
-"""Prepares CIFAR-10 for `train_cifar10.py`, by `prepare_cifar10`. Copy this file to the cluster's volume."""
+"""Downloads CIFAR-10 for `train_cifar10.py`, by the module `prepare_cifar10`.
+
+Copy this file to the cluster's volume.
+"""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Downloads CIFAR-10 from its authors and writes it as RecordIO: the work of `prepare-data.py`.
+"""Downloads CIFAR-10 from its authors' site and writes the images as RecordIO files, for `prepare-data.py`.
 
-Every node of a cluster runs this program: the first node creates the two files, and all other nodes find them. Files
-are renamed into place, so an existing file is complete, even if two nodes write it at the same time.
+Every node of a cluster runs this program: the first node creates the two files, and all other nodes find the files. A
+file gets its name only once it is complete, even if two nodes write the same file at the same time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHUNK_BYTES = 1 << 20  # of the download that are read at once
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
-    """Create the files. Returns False if the files already exist. Raises CifarError."""
+    """Create the two RecordIO files. Returns False if both files already exist. Raises CifarError."""
     if all((directory / record_name).is_file() for record_name in BATCHES_OF_RECORD_FILE):
         return False
     try:
@@ -59,7 +59,7 @@ def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
 
 
 def _download(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
-    """Download the archive. Raises CifarError, at the latest SILENCE_SECONDS after the deadline."""
+    """Download the archive of CIFAR-10. Raises CifarError, at the latest `SILENCE_SECONDS` after `deadline`."""
     if not url.startswith(("https://", "http://", "file://")):
         raise CifarError(f"{url}: must begin with https://, http:// or file://")
     digest = hashlib.sha256()
@@ -94,7 +94,10 @@ def _read_member(members: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Create the files. Returns 0 if the data exists. Otherwise prints the reason and returns 1."""
+    """Create the two RecordIO files.
+
+    Returns 0 if the files now exist. If an error occurs, prints the reason and returns 1.
+    """
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
     parser.add_argument("--directory", type=Path, default=directory, help="folder for the files; default: %(default)s")

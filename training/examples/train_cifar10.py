@@ -1,4 +1,4 @@
-"""ResNet on CIFAR-10 with the Module API: a typical script of AWS Dynamic Training's users.
+"""Trains a ResNet on CIFAR-10 with MXNet's Module API, like a typical script for AWS Dynamic Training.
 
 The flags are those of MXNet's own example `train_cifar10.py`.
 
@@ -38,13 +38,13 @@ class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]
 
 
 def batches_per_epoch(args: argparse.Namespace, kv: Any) -> int:
-    """Number of batches of one worker in an epoch."""
+    """Return the number of batches that one worker trains on in an epoch."""
     batch_count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
     return batch_count
 
 
 def learning_rate_and_schedule(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
-    """Learning rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
+    """Return the learning rate of the first trained epoch, and the schedule that lowers the rate in later epochs."""
     first_epoch = args.load_epoch or 0
     past_decays = sum(first_epoch >= epoch for epoch in args.lr_step_epochs)
     learning_rate = args.lr * args.lr_factor**past_decays

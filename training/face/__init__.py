@@ -1,6 +1,6 @@
-"""Elastic training on EC2: `from dyntrain import ElasticJob`.
+"""The package's public interface for elastic training on EC2, such as `from dyntrain import ElasticJob`.
 
-Names are imported at first use: `import dyntrain` loads neither MXNet nor the command line.
+Public names are imported when they are first used, so `import dyntrain` loads neither MXNet nor the command line.
 """
 
 from __future__ import annotations

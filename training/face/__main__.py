@@ -1,4 +1,4 @@
-"""`python -m dyntrain`: the command `dyntrain`."""
+"""Runs the command `dyntrain` for `python -m dyntrain`."""
 
 from dyntrain.controller.cli.main import main
 

@@ -1,7 +1,8 @@
-"""Build hook of hatchling that makes one package `dyntrain` of the repository's top folders.
+"""Build hook of hatchling that combines folders of the repository into one package `dyntrain`.
 
-In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` contains links to the folders,
-and an editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
+In a wheel, the folders of the package are copied into `dyntrain/`. In a checkout, `build/path/dyntrain` contains links
+to the folders, and an editable install adds `build/path` to Python's path. So mypy, import-linter and pytest use the
+same module names as an installed package.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
 def link(root: Path) -> None:
     """Create the folder `build/path/dyntrain` with links to the package's folders and files.
 
-    Existing links stay, as running processes may import through them.
+    Existing links are kept, as running processes may import modules through these links.
     """
     package_folder = root / "build" / "path" / "dyntrain"
     package_folder.mkdir(parents=True, exist_ok=True)

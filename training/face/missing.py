@@ -1,4 +1,4 @@
-"""Reports a missing package by one sentence that names the extra to install, instead of a traceback."""
+"""Reports a missing package by one sentence with the extra of dyntrain to install, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _EXTRAS = {
 
 
 class ExtraMissing(ImportError):
-    """A package that dyntrain needs is missing. The message says what to install."""
+    """A package that dyntrain needs is not installed. The message says what to install."""
 
 
 def advice(packages: Sequence[str]) -> str:
-    """Advice on installing packages that cannot be imported, or "" if no extra of dyntrain contains the packages."""
+    """Return advice on how to install the missing `packages`, or "" if no extra of dyntrain contains any of them."""
     extras = [extra for extra, extra_packages in _EXTRAS.items() if not {*extra_packages}.isdisjoint(packages)]
     if not extras:
         return ""
@@ -52,19 +52,19 @@ def advice(packages: Sequence[str]) -> str:
 
 
 def absent(packages: Sequence[str]) -> tuple[str, ...]:
-    """Those of `packages` that cannot be imported."""
+    """Return the names in `packages` that cannot be imported."""
     return tuple(name for name in packages if find_spec(name) is None)
 
 
 def require(packages: Sequence[str]) -> None:
-    """Raise ExtraMissing if a package is missing."""
+    """Raise ExtraMissing if one of `packages` cannot be imported."""
     if missing := absent(packages):
         raise ExtraMissing(advice(missing), name=missing[0])
 
 
 @contextmanager
 def one_sentence(code: int = 1) -> Iterator[None]:
-    """Replace an ImportError about a missing package by advice on stderr and an exit with `code`."""
+    """If an import in the context fails for a missing package, print advice on stderr and exit with `code`."""
     try:
         yield
     except ImportError as error:

@@ -1,8 +1,9 @@
-"""Makes `import mxnet` work: MXNet 1.9.1 uses names of NumPy that NumPy 1.24 removed.
+"""Makes `import mxnet` work with NumPy 1.24 and later, which lack names that MXNet 1.9.1 uses.
 
-Python reads `dyntrain-numpy-names.pth` at its start, in every environment with dyntrain: in notebooks, in evaluations,
-on nodes that prepare data. So this module imports almost nothing. A finder waits for the import of MXNet, and costs
-every other import one comparison of names. The finder is not installed in a Python that ignores its site (-S).
+In every environment with dyntrain, each Python process imports this module at its start, through
+`dyntrain-numpy-names.pth`. To keep the start of Python fast, this module imports almost nothing. The module installs a
+finder for the import of MXNet, which costs every other import one comparison of names. The finder is not installed in a
+Python that ignores its site packages (option -S).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REMOVED_NAMES = {"bool": bool, "int": int, "float": float, "object": object}
 
 
 def restore_numpy_names() -> None:
-    """Restore the names that NumPy 1.24 removed. Raises ImportError without NumPy."""
+    """Add the names that NumPy 1.24 removed to NumPy again. Raises ImportError if NumPy is not installed."""
     import numpy as np
 
     for numpy_name, python_type in REMOVED_NAMES.items():
@@ -31,7 +32,7 @@ def restore_numpy_names() -> None:
 
 
 class Finder:
-    """Finds MXNet by Python's finders, and makes `restore_numpy_names` run before MXNet's module is executed."""
+    """An import finder for MXNet, which makes `restore_numpy_names` run before MXNet's module is executed."""
 
     @classmethod
     def find_spec(
@@ -70,6 +71,6 @@ def _restore_names_before(spec: ModuleSpec) -> None:
 
 
 def wait_for_mxnet() -> None:
-    """Install the finder in this process."""
+    """Install the import finder for MXNet in this process."""
     if MXNET not in sys.modules and Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

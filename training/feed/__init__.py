@@ -1,13 +1,13 @@
-"""Data in S3 for any program: each channel is a folder, or a FIFO per epoch, `<root>/<channel>_<epoch>`.
+"""Delivers data in S3 to any program: each channel is a folder, or one FIFO `<root>/<channel>_<epoch>` for each epoch.
 
-`run` is the parent of the program that reads, and holds the FIFOs. Feeder processes, one for each FIFO that is being
-read, fetch ranges of objects, split the objects into
-records and send the records to `run`, which writes them into the FIFO. A
-dead feeder is replaced. The new feeder continues at the byte after the last written byte, so the reader sees only a
-pause. If `run` itself dies, its program dies too, so no reader takes a broken stream for the end of an epoch.
+`run` is the parent of the program that reads the data, and holds the FIFOs. Each FIFO that is being read has a feeder
+process, which fetches objects from S3, splits the objects into records and sends the records to `run`. `run` writes a
+feeder's records into the feeder's FIFO. A feeder that dies is replaced by a new feeder, which continues at the byte
+after the last written byte, so the reader sees only a pause. If `run` itself dies, its program dies too, so the program
+never takes an interrupted stream for the end of an epoch.
 
-The program never sees a false end of data: if an object cannot be read, the program is ended, and a message
-names the object and the byte.
+If an object cannot be read, the program is ended before it sees an end of data, and a message names the object and the
+byte.
 
-This package needs only Python 3.9, the standard library and boto3, and nothing else of dyntrain.
+This package needs only Python 3.9, the standard library and boto3, and imports no other package of dyntrain.
 """

@@ -17,10 +17,10 @@ _RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")  # name of a channel that belon
 
 @dataclass(frozen=True)
 class Channel:
-    """A named data source in S3, and how the program reads it.
+    """A named data source in S3, and the way in which the program reads the data.
 
-    With `seed` None, objects are read in order of their names, or in the manifest's order. With `format` "", the format
-    is detected from the objects.
+    If `seed` is None, objects are read in the order of their keys, or in the manifest's order. If `format` is "", the
+    format of the records is detected from the objects.
     """
 
     name: str  # as in the option and in the FIFOs' names
@@ -31,7 +31,10 @@ class Channel:
 
     @property
     def is_divided(self) -> bool:
-        """Whether the channel is also divided among ranks. A channel named like NAME_3 already belongs to one rank."""
+        """Whether each rank also gets a FIFO with its own part of the channel.
+
+        A channel with a name like NAME_3 already belongs to one rank, so such a channel is not divided.
+        """
         return self.mode == PIPE and _RANK_NAME.fullmatch(self.name) is None
 
     def name_of_rank(self, rank: int) -> str:
@@ -39,7 +42,7 @@ class Channel:
 
 
 def channels_of(options: Sequence[str]) -> list[Channel]:
-    """Parse all channel options. Raises ChannelError."""
+    """Parse all `--channel` options. Raises ChannelError."""
     channels = [channel_of(option) for option in options]
     channel_names = [channel.name for channel in channels]
     if repeated_names := [channel_name for channel_name in channel_names if channel_names.count(channel_name) > 1]:
@@ -59,7 +62,7 @@ def channels_of(options: Sequence[str]) -> list[Channel]:
 
 
 def channel_of(option: str) -> Channel:
-    """Parse one channel option. Raises ChannelError."""
+    """Parse the value of one `--channel` option. Raises ChannelError."""
     name, _, source = option.partition("=")
     settings: dict[str, str] = {}
     while (matched := _SETTING.fullmatch(source)) is not None:
@@ -83,6 +86,9 @@ def channel_of(option: str) -> Channel:
 
 
 def rank_of(name: str) -> tuple[str, int] | None:
-    """Split a rank's channel name NAME_3 into ("NAME", 3). Returns None for a name without a rank."""
+    """Split the name of one rank's channel, such as NAME_3, into ("NAME", 3).
+
+    Returns None for a name without a rank.
+    """
     matched = _RANK_NAME.fullmatch(name)
     return None if matched is None else (matched[1], int(matched[2]))

@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code. If a channel cannot be read, print the reason and return 1."""
+    """Run the user's command and return its exit code. If a channel cannot be read, print the reason and return 1."""
     args = _parser().parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:
@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def local_ranks(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
-    """Return the number of ranks in the whole job, and the ranks on this machine. Raises ChannelError."""
+    """Return the number of ranks in the whole job, and the numbers of the ranks on this machine.
+
+    Raises ChannelError.
+    """
     try:
         node_count, node_rank = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
     except ValueError as error:
@@ -71,7 +74,7 @@ def run(
     command: Sequence[str],
     connect: Callable[[], Any],
 ) -> int:
-    """Run `command` with the channels and return its exit code. Raises ChannelError."""
+    """Run `command` with the data of the channels and return its exit code. Raises ChannelError."""
     root = root.absolute()
     if warning := too_many_channels_warning(sum(channel.mode == PIPE for channel in channels)):
         say(warning)
@@ -120,7 +123,7 @@ def _run_to_end(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
 
 
 def _start_program(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the command in a new process session. Raises ChannelError."""
+    """Start the user's command in a new process session. Raises ChannelError."""
     parent_pid = os.getpid()
     try:
         return subprocess.Popen(
@@ -139,7 +142,11 @@ def _signal_group(program: subprocess.Popen[bytes], signal_number: int) -> None:
 
 
 def _program_environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
-    """The program's environment: each channel's path under SageMaker's name, and its source for `job.channel`."""
+    """Return the program's environment, with each channel's path and each channel's address in S3.
+
+    SM_CHANNEL_NAME is the channel's path, as on SageMaker. DYNTRAIN_CHANNEL_NAME is the channel's address in S3, which
+    `job.channel` uses.
+    """
     variable_names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
     return {
         **os.environ,

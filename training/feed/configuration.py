@@ -1,4 +1,4 @@
-"""Writes inputdataconfig.json, in which PipeModeDataset looks up a channel."""
+"""Writes inputdataconfig.json, the file in which SageMaker's PipeModeDataset looks up a channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.training.feed.places import ChannelError
 
 
 def write_channel_configuration(root: Path, channels: Sequence[Channel], ranks: int) -> None:
-    """Write the configuration of all channels, and create the folders. Raises ChannelError."""
+    """Write the file inputdataconfig.json for all channels, and create the missing folders. Raises ChannelError."""
     modes = {channel.name: channel.mode for channel in channels}
     for channel in channels:
         if channel.is_divided:

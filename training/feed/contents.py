@@ -1,4 +1,4 @@
-"""The contents of channels: their objects, listed once, and the pieces that each rank reads in an epoch."""
+"""The contents of channels: the S3 objects, listed once, and the pieces of objects that each rank reads in an epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dyntrain.training.feed.resuming import Resume, deal_remaining_data, digest_
 
 
 class Contents:
-    """The objects and streams of all channels. `say` prints a message."""
+    """The S3 objects and the ranks' streams of all channels. The function `say` prints a message."""
 
     def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
         self._s3, self._errands, self._say = s3, errands, say
@@ -25,7 +25,7 @@ class Contents:
         self._remaining: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
 
     def ask_for(self, channel: Channel, on_listed: Callable[[], None]) -> None:
-        """List the channel's objects in a child, then call `on_listed`, which may raise ChannelError."""
+        """List the channel's objects in a child process, then call `on_listed`, which may raise ChannelError."""
 
         def list_in_child() -> list[tuple[object, ...]]:
             return [astuple(source) for source in list_objects_patiently(self._s3, channel.source)]
@@ -41,7 +41,7 @@ class Contents:
         return channel.name in self._objects
 
     def streams(self, channel: Channel, ranks: int | None, epoch: int) -> list[list[Piece]]:
-        """Each rank's stream in an epoch, or one stream with the whole channel if `ranks` is None.
+        """Return each rank's stream in an epoch, or if `ranks` is None one stream with the whole channel.
 
         Raises ChannelError.
         """
@@ -53,9 +53,9 @@ class Contents:
         )
 
     def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
-        """The data of an epoch that no rank has trained on, as one stream for each rank.
+        """Return the data of an epoch that no rank has trained on, as one stream for each rank.
 
-        Returns None if the streams are still being computed: call again later. Raises ChannelError.
+        Returns None while the streams are still being computed: call this method again later. Raises ChannelError.
         """
         objects = self._objects[channel.name]
         if resume.records and resume.objects not in ("", digest_of_objects(objects)):
@@ -93,13 +93,13 @@ class Contents:
         return self._remaining[request_key]
 
     def resume_answer(self, channel: Channel, resume: Resume) -> Resume:
-        """The answer to a resume request: the request with the digest of the objects, which the rank stores."""
+        """Return the answer to a resume request: the request with a digest of the channel's objects added."""
         return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
 
     def _nonempty_objects(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
-        """Return the objects that are not empty.
+        """Return the objects that contain data.
 
-        Raises ChannelError if all objects are empty, or all objects of a shard.
+        Raises ChannelError if all objects of the channel are empty, or all objects of one shard.
         """
         nonempty = [source for source in objects if source.size]
         if not nonempty:

@@ -34,8 +34,8 @@ def copy(
 ) -> None:
     """Copy the channel's objects into `folder`.
 
-    Files that an earlier run copied are kept if object and file have not changed. Raises ChannelError if a copy fails.
-    Complete files then remain.
+    A file that an earlier run copied is not copied again, unless the file or its S3 object has changed. Raises
+    ChannelError if an object cannot be copied. After an error, files that were copied completely remain.
     """
     objects = list_objects(s3, channel.source)
     if not objects:
@@ -83,10 +83,12 @@ def copy(
 
 
 def _object_paths(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
-    """Yield each object's path in `folder`. For a prefix, the path is the key without the prefix's part up to its last
-    "/"; for objects that a manifest lists, it is the whole key.
+    """Yield each object's path in `folder`, and the object.
 
-    Raises ChannelError if a path would lie outside of the folder.
+    For a manifest, an object's path in the folder is its whole key. For a prefix, the part of the prefix up to its last
+    "/" is removed from the key.
+
+    Raises ChannelError if a path would be outside of `folder`.
     """
     prefix = "" if channel.source.endswith(MANIFEST) else bucket_and_prefix(channel.source)[1]
     folder_prefix = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
@@ -102,7 +104,7 @@ def _object_paths(channel: Channel, objects: list[S3Object], folder: Path) -> It
 
 
 def _copy_record(path: Path, source: S3Object) -> _CopyRecord | None:
-    """The entry in the list of copies for this file and object, or None if there is no file."""
+    """Return the entry for this file and object in the list of copied files, or None if the file does not exist."""
     if not path.is_file():
         return None
     file_state = path.stat()

@@ -1,4 +1,4 @@
-"""CRC32C, the checksum of TFRecord: computed by an installed library, or by a table for a few bytes."""
+"""Computes CRC32C, the checksum of TFRecord, by an installed library, or for a few bytes by a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def crc32c_by_table(data: bytes) -> int:
 
 
 def library_crc() -> Callable[[bytes], int] | None:
-    """A library's CRC32C function. None if there is no library: a table would be slower than the network."""
+    """Return an installed library's CRC32C function.
+
+    Returns None if no library is installed, as the table would be slower than the network.
+    """
     for module_name, function_name in (
         ("google_crc32c", "value"),
         ("awscrt.checksums", "crc32c"),
@@ -45,5 +48,5 @@ def library_crc() -> Callable[[bytes], int] | None:
 
 
 def masked_crc(crc: int) -> int:
-    """Mask a checksum as TFRecord stores it."""
+    """Return the masked form of a CRC32C checksum, in which a TFRecord stores the checksum."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

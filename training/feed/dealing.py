@@ -1,8 +1,8 @@
-"""Division of an epoch's objects among ranks, and of the remaining data when the ranks change. Pure.
+"""Divides an epoch's objects among ranks, and divides the remaining data anew when the number of ranks changes. Pure.
 
-Whole objects are dealt to ranks. With a seed, they are dealt in a new order each epoch. All hosts compute the same
-result from the same list. If the ranks change in the middle of an object, one of the new ranks continues at the next
-record.
+Each rank gets whole objects. With a seed, the objects are dealt to the ranks in a new order each epoch. All hosts
+compute the same result from the same list of objects. If the ranks change while a rank is in the middle of an object, a
+rank of the new set continues with the object's next record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")  # key below the prefix: number of
 
 
 class Piece(NamedTuple):
-    """An object's records from number `record` on. That record begins at byte `offset` of the object."""
+    """An object's records from number `record` on. Record number `record` begins at byte `offset` of the object."""
 
     source: S3Object
     record: int = 0  # number of the first record in the object
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A rank's position in its stream: after `pieces` whole pieces, in the next piece at `record` (byte `offset`)."""
+    """A rank's position in its stream: after `pieces` whole pieces, at `record` (byte `offset`) of the next piece."""
 
     pieces: int  # number of whole pieces before the position
     record: int = 0  # number of the next record, if the piece has begun
@@ -44,7 +44,7 @@ Stream = Sequence[Piece]
 
 
 def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
-    """Leave out each index `X.idx` of an object `X.rec`: an index contains the positions of records, but no data."""
+    """Return the objects without the index `X.idx` of any `X.rec`, as an index contains no training data."""
     object_keys = {source.key for source in objects}
     return [
         source for source in objects if not (source.key.endswith(".idx") and f"{source.key[:-4]}.rec" in object_keys)
@@ -52,9 +52,9 @@ def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
 
 
 def objects_in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
-    """The objects in an epoch's order: without a seed the order of `objects`, with a seed a new order in each epoch.
+    """Return the objects in an epoch's order: without `seed` in the given order, with `seed` in a new order each epoch.
 
-    The order depends on seed, epoch and objects only, not on Python's version or the host.
+    The order depends only on seed, epoch and objects, so all hosts and all versions of Python compute the same order.
     """
     if seed is None:
         return list(objects)
@@ -66,7 +66,10 @@ def objects_in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) 
 
 
 def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] | None:
-    """The objects of each shard, if all lie in PREFIX/0/, PREFIX/1/, ... without a gap. Returns None otherwise."""
+    """Return the objects of each shard, if all objects are in PREFIX/0/, PREFIX/1/, ... without a gap.
+
+    Returns None if any object is elsewhere or a shard's number is missing.
+    """
     shards: dict[int, list[S3Object]] = {}
     for source in objects:
         matched = _SHARD.match(source.key[len(prefix) :].lstrip("/"))
@@ -77,12 +80,12 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
-    """Deal the objects into one stream for each rank, of about equal size in bytes."""
+    """Deal the objects into one stream for each rank, so that the streams have about equal sizes in bytes."""
     return deal_pieces([Piece(source) for source in objects_in_order(objects, seed, epoch)], ranks)
 
 
 def shard_streams(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
-    """The streams of ranks that read shards: rank r reads shard r and every `ranks`-th shard after it."""
+    """Return the streams of ranks that read shards: rank r reads the shards r, r + `ranks`, r + 2 `ranks` and so on."""
     return [
         [Piece(source) for shard in shards[rank::ranks] for source in objects_in_order(shard, seed, epoch)]
         for rank in range(ranks)
@@ -92,9 +95,9 @@ def shard_streams(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | 
 def first_streams_of_epoch(
     channel: str, objects: Sequence[S3Object], prefix: str, ranks: int, seed: int | None, epoch: int
 ) -> list[list[Piece]]:
-    """The streams of the ranks that begin an epoch: whole shards if the channel has shards, else single objects.
+    """Return the streams of the ranks that begin an epoch: of whole shards if the channel has shards, else of objects.
 
-    Raises ChannelError if there are fewer shards or objects than ranks.
+    Raises ChannelError if the channel has fewer shards (or without shards fewer objects) than ranks.
     """
     shards = shards_of(objects, prefix)
     if shards is not None and len(shards) > 1:
@@ -105,7 +108,10 @@ def first_streams_of_epoch(
 
 
 def require_enough(channel: str, part_count: int, part_name: str, ranks: int) -> None:
-    """Check that each rank has data to read. Raises ChannelError for fewer shards or objects than ranks."""
+    """Check that each rank has data to read.
+
+    Raises ChannelError if `part_count`, the number of shards or objects, is smaller than the number of ranks.
+    """
     if part_count < ranks:
         raise ChannelError(
             f"channel {channel}: {part_count} {part_name} for {ranks} ranks: rank {part_count} would read nothing; "
@@ -115,7 +121,7 @@ def require_enough(channel: str, part_count: int, part_name: str, ranks: int) ->
 
 
 def remaining_pieces(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece]:
-    """The pieces that no rank has trained on, in an order that is the same on all hosts.
+    """Return the pieces that no rank has trained on, in an order that is the same on all hosts.
 
     Raises ValueError for a position that does not exist in its stream.
     """
@@ -140,7 +146,7 @@ def remaining_pieces(streams: Sequence[Stream], positions: Sequence[Position]) -
 
 
 def deal_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """Deal pieces into one stream for each rank: each piece goes to the rank with the fewest bytes so far."""
+    """Deal pieces into one stream for each rank: each piece is given to the rank with the fewest bytes so far."""
     streams: list[list[Piece]] = [[] for _ in range(ranks)]
     stream_bytes = [0] * ranks
     for piece in pieces:
@@ -151,7 +157,7 @@ def deal_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
 
 
 def too_many_channels_warning(pipe_channels: int) -> str:
-    """A warning if there are more channels than SageMaker accepts, otherwise ""."""
+    """Return a warning if the job has more pipe channels than SageMaker accepts, otherwise ""."""
     if pipe_channels <= SAGEMAKER_CHANNELS:
         return ""
     return (

@@ -1,4 +1,7 @@
-"""Slow requests to S3, made in child processes that answer in JSON. A child that dies is started again."""
+"""Makes slow requests to S3 in child processes, which answer in JSON.
+
+If a child dies, its request is repeated in a new child.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class _Errand:
 
 
 class Errands:
-    """All S3 requests in progress. `fail` is called with the message of a failed request. Use one thread only."""
+    """All S3 requests in progress.
+
+    `fail` is called with the error message of a failed request. Call the methods from one thread only.
+    """
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
@@ -32,7 +38,10 @@ class Errands:
 
     @property
     def pipes(self) -> set[int]:
-        """The pipes from the child processes. Pass each pipe that is readable to `read_answer`."""
+        """The descriptors of the pipes from the child processes.
+
+        When a pipe is readable, pass the pipe to `read_answer`.
+        """
         return set(self._running)
 
     @property
@@ -42,9 +51,9 @@ class Errands:
     def send(
         self, channel: str, request: Callable[[], Any], on_answer: Callable[[Any], None], child_deaths: int = 0
     ) -> None:
-        """Run `request`, which may raise ChannelError, in a child.
+        """Run `request`, which may raise ChannelError, in a child process.
 
-        Pass its result, decoded from JSON, to `on_answer`.
+        The result of `request` is sent as JSON and passed to `on_answer`.
         """
 
         def write_answer(write: Write) -> None:
@@ -59,7 +68,10 @@ class Errands:
         self._running[pipe] = _Errand(channel, request, on_answer, child_pid, child_deaths=child_deaths)
 
     def read_answer(self, pipe: int) -> None:
-        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
+        """Read from a child's pipe, and handle the child's answer once complete.
+
+        Raises ChannelError if `on_answer` raises ChannelError.
+        """
         errand = self._running[pipe]
         try:
             received = os.read(pipe, 1024 * 1024)

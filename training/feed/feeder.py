@@ -1,7 +1,8 @@
-"""A feeder: a process that fetches a stream's objects, splits them into records and sends them to its parent.
+"""A feeder: a process that fetches a stream's objects, splits them into records and sends the records to its parent.
 
-A feeder sends messages: data up to a position, and at last the end, or a problem that no retry solves. If a feeder
-dies, a new feeder continues from the last position, without the later bytes that the parent has already written.
+A feeder's messages contain data and the stream's position after the data. A feeder's last message reports the end of
+the stream, or a problem that no retry solves. If a feeder dies, a new feeder continues from the position of the last
+complete message. The new feeder leaves out the bytes after this position that the parent has already written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Write = Callable[[Sequence["bytes | memoryview"]], object]
 
 
 class Message(NamedTuple):
-    """A message of a feeder. `position` is the stream's position after `data`."""
+    """A message of a feeder. `position` is the position in the stream after `data`."""
 
     kind: int  # DATA, END or PROBLEM
     position: Position  # after the data
@@ -40,9 +41,9 @@ class Message(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Whole records of an object, or bytes of an object without records.
+    """Whole records of an object, or bytes of an object that has no records.
 
-    The next record is the object's record number `record`, at byte `offset`.
+    The record after the part is the object's record number `record`, and begins at byte `offset` of the object.
     """
 
     data: memoryview
@@ -53,9 +54,9 @@ class Part(NamedTuple):
 def messages(
     read: Read, stream: Stream, position: Position, skip_bytes: int, format_name: str, crc: Checksum | None
 ) -> Iterator[Message]:
-    """The messages with the stream's data from `position` on, without the first `skip_bytes` bytes.
+    """Yield messages with the stream's data from `position` on, without the first `skip_bytes` bytes of the data.
 
-    With `format_name` "", the format of the records is detected from the objects. Raises ChannelError.
+    If `format_name` is "", the format of the records is detected from the objects. Raises ChannelError.
     """
     for piece_index in range(position.pieces, len(stream)):
         piece = stream[piece_index]
@@ -74,7 +75,10 @@ def messages(
 
 
 def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, bytes]:
-    """Return the format of the piece's records, and the bytes that were read to detect it. Raises ChannelError."""
+    """Return the format of the piece's records, and the bytes that were read to detect the format.
+
+    Raises ChannelError.
+    """
     if format_name or not piece.size:
         return format_name, b""
     first_bytes = _read_more(read, piece.source, 0, b"", min(HEAD_BYTES, piece.source.size))
@@ -82,7 +86,9 @@ def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, by
 
 
 def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
-    """Split a piece of an object into parts. `buffer` contains the first bytes of the piece, already read.
+    """Read a piece of an object, and yield the piece in parts.
+
+    `buffer` contains the first bytes of the piece, which were read before.
 
     Raises ChannelError.
     """
@@ -109,7 +115,7 @@ def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checks
 
 
 def _read_more(read: Read, source: S3Object, offset: int, buffer: bytes, needed_bytes: int) -> bytes:
-    """Read on until `buffer`, whose bytes begin at `offset` of the object, has at least `needed_bytes` bytes."""
+    """Return `buffer` (the object's bytes from `offset` on), extended by reading to at least `needed_bytes` bytes."""
     buffers, buffered_bytes = [buffer], len(buffer)
     while buffered_bytes < needed_bytes:
         buffers.append(read(source, offset + buffered_bytes))
@@ -118,7 +124,7 @@ def _read_more(read: Read, source: S3Object, offset: int, buffer: bytes, needed_
 
 
 def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
-    """Write the messages of `sequence`. If `sequence` raises ChannelError, write a last message with the problem."""
+    """Write the messages of `sequence`. If `sequence` raises ChannelError, write a last message with the error."""
     position = Position(0)
     try:
         for message in sequence:
@@ -130,7 +136,7 @@ def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
 
 
 def object_reader(s3: Any) -> Read:
-    """Return a function that reads objects from S3, and keeps only the last read object open."""
+    """Return a function that reads objects from S3, and that keeps only the object open that was read last."""
     streams: dict[S3Object, ObjectStream] = {}
 
     def read(source: S3Object, start: int) -> bytes:
@@ -147,9 +153,9 @@ def object_reader(s3: Any) -> Read:
 def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
     """Fork a child that runs `work`, which writes into a pipe. Returns the child's pid and the pipe's read end.
 
-    With a `group`, the child joins that process group, so that it can outlive its parent until the group is killed, and
-    keeps `fifo` open for up to `HELD_SECONDS` after its work. Without a group, the child is killed when its parent
-    ends.
+    With a `group`, the child joins the process group `group`, so the child can outlive its parent until the group is
+    killed. A child with a group keeps `fifo` open for up to `HELD_SECONDS` after its work. Without a group, the child
+    is killed when its parent ends.
     """
     parent_pid = os.getpid()
     read_end, write_end = os.pipe()

@@ -1,4 +1,4 @@
-"""A FIFO at its path: its first reader opens it, and a new FIFO (guard) at the path then refuses further readers."""
+"""Creates FIFOs for one reader each: once a FIFO is opened, a new FIFO (guard) at its path refuses further readers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many byte
 
 
 class Fifo:
-    """A FIFO and its path. Opening the path never blocks, as this process holds both ends of the FIFO open."""
+    """A FIFO and its path.
+
+    A program that opens the path never blocks, as this process holds both ends of the FIFO open.
+    """
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
         self.descriptor, self.watch = _create_fifo(path, opened)
 
     def replace_by_guard(self) -> int:
-        """Replace the FIFO, which was opened, by a guard at its path. Returns the opened FIFO's write end."""
+        """Put a guard in the place of the FIFO, which a reader has opened. Returns the opened FIFO's write end."""
         guard_end, watch = _create_fifo(self.path, self._opened)
         self._opened.mark_handled(self.watch)
         self._opened.stop_watching(self.watch)
@@ -36,7 +39,10 @@ class Fifo:
         return write_end
 
     def refuse_readers(self, sentence: str) -> None:
-        """Let the processes that opened the guard read `sentence`, which is no record. Then create a new guard."""
+        """Write `sentence`, which is no record, to the processes that opened the guard.
+
+        Finally, create a new guard at the path.
+        """
         self._opened.mark_handled(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.descriptor, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
@@ -63,9 +69,9 @@ def enlarge(pipe: int) -> None:
 
 
 def _create_fifo(path: Path, opened: Opened) -> tuple[int, int]:
-    """Create a FIFO and rename it into place: opening the path gives either the old FIFO or the new one.
+    """Create a FIFO and rename it to `path`, so that the path always leads to either the old FIFO or the new FIFO.
 
-    Returns the new FIFO's descriptor and watch.
+    Returns the new FIFO's descriptor and its inotify watch number.
     """
     new_path = path.with_name(f".{path.name}.made")
     with contextlib.suppress(FileNotFoundError):
@@ -78,7 +84,7 @@ def _create_fifo(path: Path, opened: Opened) -> tuple[int, int]:
 
 
 def delete_old_fifos(root: Path) -> None:
-    """Delete the FIFOs and resume files of an earlier run."""
+    """Delete the FIFOs, resume requests and answers that an earlier run left."""
     for path in root.iterdir():
         if stat.S_ISFIFO(path.lstat().st_mode) or path.name.endswith((RESUME, RESUMED)):
             path.unlink()

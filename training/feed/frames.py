@@ -1,4 +1,4 @@
-"""Finds the records in an object's bytes, and checks their frames. Pure.
+"""Finds the records in an object's bytes, and checks the headers and checksums around the records. Pure.
 
 The formats are RecordIO of dmlc-core (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h), and
 TFRecord of TensorFlow (https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h).
@@ -31,7 +31,7 @@ Checksum = Callable[[bytes], int]
 
 
 class DamagedRecord(ValueError):
-    """A damaged record, which begins at byte `offset` of the buffer."""
+    """A record is damaged, which begins at byte `offset` of the buffer."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,10 @@ class DamagedRecord(ValueError):
 
 
 class Split(NamedTuple):
-    """A buffer contains `records` whole records, up to byte `end`. The next record needs at least `wanted` bytes."""
+    """The result of `split`: the buffer contains `records` whole records, which end at byte `end`.
+
+    The record after these needs at least `wanted` bytes in the buffer.
+    """
 
     end: int  # byte after the last whole record
     records: int  # number of whole records
@@ -47,7 +50,7 @@ class Split(NamedTuple):
 
 
 def format_of(first_bytes: bytes, name: str) -> str:
-    """Detect the format of an object's records by its first twelve bytes, or otherwise by its name."""
+    """Detect the format of an object's records by the object's first twelve bytes, or else by the object's name."""
     if len(first_bytes) >= HEADER.size and HEADER.unpack_from(first_bytes)[0] == MAGIC:
         return RECORDIO
     if len(first_bytes) >= _TF_HEADER and _checksum_matches(first_bytes, 0, 8):
@@ -66,9 +69,11 @@ def checked_format(format_name: str) -> str:
 
 
 def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | None) -> Split:
-    """Find the whole records at the start of the buffer. `ends_object`: whether the object ends with the buffer.
+    """Find the whole records at the start of the buffer.
 
-    With `crc` None, the contents of TFRecords are not checked. Raises Damaged.
+    `ends_object` says whether the object ends where the buffer ends.
+
+    If `crc` is None, the contents of TFRecords are not checked. Raises DamagedRecord.
     """
     if format_name == TFRECORD:
         found_records = _tf_records(buffer, crc)
@@ -86,7 +91,7 @@ def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | No
 
 
 def end_of(format_name: str, buffer: bytes, records: int) -> int:
-    """The offset after the buffer's first `records` records, which must be complete."""
+    """Return the offset after the first `records` records in the buffer, which must be complete."""
     if format_name == TFRECORD:
         return _tf_records(buffer, None, records).end
     if format_name == RECORDIO:

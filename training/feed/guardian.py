@@ -1,8 +1,8 @@
-"""Ends a program when the feed, the process that fills the program's FIFOs, is killed.
+"""Kills a program when the feed, the process that fills the program's FIFOs, is killed.
 
-When the feed dies, the kernel kills only the program's first process. The children of that process would take the end
-of each FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the program's whole
-process group.
+When the feed dies, the kernel kills only the program's first process. The children of the program's first process would
+take the end of a FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
+program's whole process group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from dyntrain.training.feed.opened import close_other_descriptors
 
 
 class Guardian:
-    """A child process that kills a program when this process dies. `group` is its process group, which feeders join."""
+    """A child process that kills a program when this process dies.
+
+    `group` is the guardian's process group, which feeders join.
+    """
 
     def __init__(self, program: int) -> None:
-        """Fork the guardian of the process group `program`."""
+        """Fork the guardian, which will kill the process group `program`."""
         watched_pipe, self._held_end = os.pipe()
         self.group = os.fork()
         if self.group:
@@ -40,7 +43,7 @@ class Guardian:
             os._exit(0)
 
     def dismiss(self) -> None:
-        """End the guardian, because the program has ended."""
+        """Stop the guardian, after the program has ended."""
         os.write(self._held_end, b".")
         os.close(self._held_end)
         os.waitpid(self.group, 0)

@@ -1,6 +1,6 @@
-"""Holds the FIFOs of all channels: offers an epoch's FIFO, finds its reader, and fills the FIFO until the epoch ends.
+"""Creates the FIFOs of all channels, finds the reader of each FIFO, and fills each FIFO with the data of an epoch.
 
-The FIFO of epoch E + 1 exists before the FIFO of E ends, for a reader that continues at once.
+The FIFO of epoch E + 1 exists before the data of epoch E ends, so a reader can open the next FIFO at once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ Say = Callable[[str], None]
 
 
 class Keeper:
-    """All FIFOs of a program.
+    """Creates, watches and fills all FIFOs of a program.
 
-    `ranks` is the number of ranks that the job begins with. `ranks_here` are the ranks on this machine. `problem` is
-    the message of an error for which the program must end. Use one thread only, because children are forked.
+    `ranks` is the number of ranks at the job's start. `ranks_here` are the ranks on this machine. `problem` is "", or
+    the message of an error for which the program must be ended. Use the class in a process with only one thread,
+    because it forks children.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Keeper:
             entry.fifo = self._offer_fifo(entry, 0)
 
     def turn(self, at_most_seconds: float) -> None:
-        """Wait up to `at_most_seconds` for events, and handle the events."""
+        """Wait up to `at_most_seconds` for events of FIFOs and child processes, and handle the events."""
         poller = select.poll()
         for fd in (self._opened.fileno(), *self._errands.pipes):
             poller.register(fd, select.POLLIN)
@@ -109,16 +110,16 @@ class Keeper:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a FIFO is being read."""
+        """Whether a process is reading any of the FIFOs."""
         return any(pump.state == GOING for pump in self._pumps)
 
     @property
     def is_listing(self) -> bool:
-        """Whether the objects of any channel are not listed yet."""
+        """Whether the list of objects is still missing for any channel."""
         return not all(self._contents.is_listed(entry.channel) for entry in self.offered)
 
     def close(self) -> None:
-        """Close all FIFOs, once no program reads them any more."""
+        """Close and delete all FIFOs, once no program reads the FIFOs any more."""
         for pump in (*self._pumps, *self._abandoned):
             pump.close()
         for entry in self.offered:
@@ -142,7 +143,7 @@ class Keeper:
                 self._pump(entry)
 
     def stream(self, entry: Offered, epoch: int) -> list[Piece]:
-        """The pieces that a FIFO delivers in an epoch. Raises ChannelError."""
+        """Return the pieces of objects that a FIFO delivers in an epoch. Raises ChannelError."""
         if epoch in entry.resumed_streams:
             return entry.resumed_streams[epoch]
         return self._contents.streams(entry.channel, entry.ranks, epoch)[entry.rank or 0]
@@ -150,7 +151,10 @@ class Keeper:
     # ---- ranks that resume an epoch
 
     def _handle_resume_request(self, path: Path) -> None:
-        """Handle a resume request, or leave the request for the next check. Raises ChannelError."""
+        """Offer the FIFO that a resume request asks for, or leave the request for the next check.
+
+        Raises ChannelError.
+        """
         name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
             return  # still being written
@@ -169,7 +173,7 @@ class Keeper:
         path.unlink()
 
     def _entry_of_rank(self, name: str, resume: Resume) -> Offered:
-        """Find the FIFO entry of this name, or add an entry for a new rank. Raises ChannelError."""
+        """Return the entry in `offered` with this name, or add an entry for a new rank. Raises ChannelError."""
         entry = next((entry for entry in self.offered if entry.name == name), None)
         if entry is None:
             channel_name, rank = rank_of(name) or ("", 0)
@@ -190,9 +194,9 @@ class Keeper:
         return entry
 
     def _offer_resumed_epoch(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
-        """Offer the FIFO of a resumed epoch.
+        """Create the FIFO for the remaining data of a resumed epoch.
 
-        A process that still reads the old FIFO no longer counts as the epoch's reader.
+        A process that still reads the epoch's old FIFO gets no more data, and no end of data.
         """
         if entry.pump is not None and entry.pump in self._pumps:
             entry.pump.hang_up()
@@ -231,9 +235,9 @@ class Keeper:
             entry.waits_for_list = True
 
     def _pump(self, entry: Offered) -> None:
-        """Fill the FIFO for its reader.
+        """Start to fill the FIFO that a reader has opened.
 
-        Raises ChannelError if several processes opened the FIFO at once, as none can be refused any more.
+        Raises ChannelError if several processes opened the FIFO at once, as no process can be refused any more.
         """
         epoch = entry.epoch - 1
         fifo_name = f"{entry.name}_{epoch}"
@@ -251,7 +255,7 @@ class Keeper:
         self._pumps.append(entry.pump)
 
     def _own_pids(self) -> set[int]:
-        """The pids of child processes, which also keep FIFOs open for a while."""
+        """The pids of this process's children, which also have FIFOs open and are no readers."""
         return {self.group, *self._errands.child_pids, *(pump.child_pid for pump in self._pumps)}
 
     def _start_feeder(

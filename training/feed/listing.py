@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def translated_s3_errors(address: object) -> Iterator[None]:
-    """Raise ChannelError, which names `address`, for errors of S3 that no retry solves."""
+    """Replace errors of S3 that no retry solves by ChannelError, with `address` in its message."""
     try:
         yield
     except ClientError as error:
@@ -37,18 +37,19 @@ def translated_s3_errors(address: object) -> Iterator[None]:
 def in_parallel(ask: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
     """Call `ask` with each of `questions` in parallel.
 
-    Returns the answers in order; raises the first error in order.
+    Returns the answers in the order of the questions. If any call fails, raises the error of the first question whose
+    call failed.
     """
     with ThreadPoolExecutor(PARALLEL_REQUESTS, "channel") as pool:
         return list(pool.map(ask, questions))
 
 
 def list_objects(s3: Any, source: str) -> list[S3Object]:
-    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in the manifest's order.
+    """List the objects of s3://BUCKET/PREFIX by key, or of s3://BUCKET/KEY,manifest in the manifest's order.
 
-    Lists each object once.
+    Each object is listed only once.
 
-    Raises ChannelError, and botocore's errors.
+    Raises ChannelError, or an error of botocore.
     """
     bucket, key = bucket_and_prefix(source)
     if source.endswith(MANIFEST):
@@ -59,7 +60,7 @@ def list_objects(s3: Any, source: str) -> list[S3Object]:
 
 
 def list_objects_patiently(s3: Any, source: str) -> list[S3Object]:
-    """List as `list_objects`, with retries while S3 is unavailable. Raises ChannelError."""
+    """List objects like `list_objects`, but retry while S3 is unavailable. Raises ChannelError."""
     deadline, pause_seconds = time.monotonic() + PATIENCE_SECONDS, 0.1
     while True:
         try:
@@ -85,11 +86,12 @@ def _objects_below_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
 
 
 def _objects_of_prefix(objects: list[S3Object], prefix: str) -> list[S3Object]:
-    """Select a prefix's objects.
+    """Select the objects that belong to a prefix.
 
-    A prefix without a final slash selects the folder of that name, or objects whose key begins with the prefix.
+    A prefix `train` without a final slash selects the objects of the folder `train/`, or if there is no such folder the
+    objects whose keys begin with `train` and have no further slash.
 
-    S3 itself would list `train2/` for the prefix `train` too.
+    S3 itself would also list the objects in `train2/` for the prefix `train`.
     """
     if not prefix or prefix.endswith("/"):
         return objects

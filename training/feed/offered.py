@@ -1,4 +1,4 @@
-"""The FIFOs of one channel or rank, epoch after epoch, and a warning about unopened FIFOs."""
+"""Keeps track of the FIFOs of one channel or rank over the epochs, and warns of FIFOs that no process opens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNOPENED_SECONDS = 60.0  # after another rank opened its channel: then a rank th
 
 @dataclass
 class Offered:
-    """The FIFOs of a whole channel (`rank` None), or of one of the `ranks` ranks among which the channel is divided."""
+    """The FIFOs of a whole channel (`rank` is None), or of one of the `ranks` ranks that share the channel."""
 
     name: str  # of the channel, with the rank if the FIFO is for one rank
     channel: Channel
@@ -34,7 +34,10 @@ class Offered:
 
 
 def unopened_warnings(offered: Sequence[Offered], ranks_here: range, now: float) -> Iterator[str]:
-    """Yield a warning once for each rank on this machine that does not read its own channel."""
+    """Yield one warning for each rank on this machine that does not open its own FIFO.
+
+    A rank gets the warning `UNOPENED_SECONDS` after another rank has opened a FIFO of the same channel.
+    """
     opened_by_channel: dict[str, Offered] = {}
     for entry in offered:
         if entry.opened_at is not None and (name_and_rank := rank_of(entry.name)) is not None:

@@ -21,9 +21,9 @@ _RANK_VARIABLES = (
 
 
 class Opened:
-    """Watches FIFOs: the descriptor `fileno` is readable when a FIFO was opened.
+    """Watches FIFOs by inotify: the descriptor `fileno()` becomes readable when a process opens a FIFO.
 
-    Raises OSError at a limit of inotify.
+    Raises OSError if a limit of inotify is reached.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Opened:
     def watch(self, fd: int) -> int:
         """Watch the file that `fd` refers to.
 
-        Returns the watch number that `opened_watches` returns once the file was opened.
+        Returns a watch number, which `opened_watches` contains once the file was opened.
         """
         watch: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
         if watch < 0:
@@ -49,9 +49,10 @@ class Opened:
         _LIBC.inotify_rm_watch(self._fd, watch)
 
     def opened_watches(self) -> list[int]:
-        """The watch numbers of files that were opened and for which `mark_handled` was not called yet.
+        """Return the watch numbers of files that were opened, until `mark_handled` is called for the number.
 
-        The kernel may merge several opens into one event.
+        A watch number appears once even if the file was opened several times, as the kernel may merge several opens
+        into one event.
         """
         while True:
             try:
@@ -74,7 +75,7 @@ class Opened:
 
 
 def pids_with_open_file(fd: int, own_pids: Collection[int]) -> list[int]:
-    """The pids of visible processes that have the file of `fd` open, except this process and `own_pids`."""
+    """Return the pids of processes in `/proc` that have the file of `fd` open, except this process and `own_pids`."""
     target_state = os.fstat(fd)
     reader_pids = []
     for process_entry in os.listdir("/proc"):
@@ -94,7 +95,7 @@ def pids_with_open_file(fd: int, own_pids: Collection[int]) -> list[int]:
 
 
 def describe_process(pid: int) -> str:
-    """Describe a process, as in: process 70, rank 1 (python train.py)."""
+    """Return a description of a process, such as "process 70, rank 1 (python train.py)"."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command_words = [os.path.basename(word) for word in file.read(1000).decode("utf-8", "replace").split("\0")]

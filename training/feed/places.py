@@ -1,4 +1,4 @@
-"""Names of data in S3: channels, sources, manifests. Pure."""
+"""Parses and checks names of data in S3: channels, addresses, manifests. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SOURCE = re.compile(r"s3://([A-Za-z0-9._-]{3,255})(?:/(.*))?", re.DOTALL)
 
 
 class ChannelError(RuntimeError):
-    """A channel cannot be read, for a reason that the user has to remove. The message names the reason."""
+    """A channel cannot be read, and only the user can remove the reason, which the message names."""
 
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object in S3, of `size` bytes."""
+    """An object in S3."""
 
     bucket: str
     key: str
@@ -34,14 +34,14 @@ class S3Object:
 
 
 def checked_name(name: str) -> str:
-    """Return the name. Raises ChannelError for an invalid channel name."""
+    """Return the name unchanged. Raises ChannelError for an invalid channel name."""
     if not NAME.fullmatch(name):
         raise ChannelError(f"{name!r} is no valid name of a channel: use at most 64 letters, digits, - and _")
     return name
 
 
 def bucket_and_prefix(source: str) -> tuple[str, str]:
-    """Split an address into bucket and prefix, or bucket and manifest's key.
+    """Split an address in S3 into the bucket and the prefix, or into the bucket and the key of a manifest.
 
     Raises ChannelError if `source` is no S3 address.
     """
@@ -52,13 +52,15 @@ def bucket_and_prefix(source: str) -> tuple[str, str]:
 
 
 def checked_source(source: str) -> str:
-    """Return the source. Raises ChannelError if `source` is no S3 address."""
+    """Return `source` unchanged. Raises ChannelError if `source` is no S3 address."""
     bucket_and_prefix(source)
     return source
 
 
 def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
-    """Parse a manifest: the bucket and the keys of its objects, in the manifest's order. Raises ChannelError.
+    """Return the bucket and the keys of the objects that a manifest lists, in the manifest's order.
+
+    Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """

@@ -1,4 +1,4 @@
-"""Fills one FIFO from a feeder process. If the feeder dies, a new feeder continues at the next byte."""
+"""Fills one FIFO from a feeder process. If the feeder dies, a new feeder continues after the last byte in the FIFO."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"  # a pump's stat
 class Pump:
     """Moves a feeder's data into a FIFO. `write_end` is the FIFO's non-blocking write end.
 
-    Wait for the descriptor that `awaited_descriptor` returns. Then `turn` moves as much data as possible without
+    Before each call of `turn`, wait until the descriptor of `awaited_descriptor` is ready. `turn` moves data without
     waiting.
     """
 
@@ -47,7 +47,7 @@ class Pump:
 
     @property
     def awaited_descriptor(self) -> tuple[int, bool]:
-        """The descriptor to wait for, and whether to wait for writing instead of reading."""
+        """The descriptor to wait for, and whether to wait until it is writable (True) or readable (False)."""
         return (self._write, True) if self._full else (self._pipe, False)
 
     @property
@@ -62,15 +62,15 @@ class Pump:
                 return
 
     def hang_up(self) -> None:
-        """Stop, as the reader closed the FIFO or shall get no more data.
+        """Stop filling the FIFO, as the reader closed the FIFO or shall get no more data.
 
-        A reader sees no end of data before `close`.
+        A reader of the FIFO sees no end of data before `close` is called.
         """
         if self.state == GOING:
             self._end_with_state(LEFT)
 
     def close(self) -> None:
-        """Close the FIFO: a remaining reader sees the end of data."""
+        """Close the FIFO's write end, so that a remaining reader sees the end of the data."""
         self.hang_up()
         with contextlib.suppress(OSError):
             os.close(self._write)
@@ -96,7 +96,7 @@ class Pump:
             self._complete_message()
 
     def _splice(self) -> bool:
-        """Move data from pipe to FIFO, inside the kernel if Python has `splice`."""
+        """Move data from the feeder's pipe to the FIFO, inside the kernel if Python has `os.splice`."""
         if not hasattr(os, "splice"):  # before 3.10
             return self._read_pipe()
         self._full = False
@@ -149,7 +149,10 @@ class Pump:
         self.position, self._written = self._next, 0
 
     def _restart_feeder(self) -> None:
-        """Replace a dead feeder. The new feeder repeats the incomplete message without the bytes already written."""
+        """Replace a dead feeder.
+
+        The new feeder sends the incomplete message again, without the bytes already in the FIFO.
+        """
         exit_text = _exit_text(os.waitpid(self.child_pid, 0)[1])
         os.close(self._pipe)
         self._deaths += 1
@@ -187,7 +190,7 @@ class Pump:
 
 
 def _holds_data(pipe: int) -> bool:
-    """Whether the pipe holds data."""
+    """Whether the pipe contains unread bytes."""
     readable_bytes = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
     return readable_bytes != b"\0" * 4
 

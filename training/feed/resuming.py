@@ -1,8 +1,8 @@
-"""A rank's request to resume an epoch, with as many ranks as before or another number: NAME.resume.json.
+"""Handles NAME.resume.json, a rank's request to resume an epoch, also with another number of ranks than before.
 
 The program counts the records that its model was trained on, for each rank, and stores the counts with the model. A
-restarted rank gets only records without an effect on the stored model: those that a killed rank had only read ahead, or
-trained on after the checkpoint.
+restarted rank gets only records that the stored model was not trained on. Records that a killed rank had only read
+ahead, or had trained on after the model was stored, are read again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dyntrain.training.feed.places import ChannelError, S3Object
 class Resume(NamedTuple):
     """A resume request.
 
-    `records` contains a tuple for each set of ranks that the epoch had so far: how many records each rank trained on.
-    `objects` is a digest of the channel's objects, "" if unknown.
+    `records` contains, for each set of ranks that the epoch had so far, the number of records that each rank trained
+    on. `objects` is a digest of the channel's objects, or "" if the digest is unknown.
     """
 
     epoch: int = 0  # to resume
@@ -39,7 +39,7 @@ class Resume(NamedTuple):
 
 
 def resume_of(name: str, content: bytes) -> Resume:
-    """Parse a resume request. Raises ChannelError."""
+    """Parse the content of a file with a resume request. Raises ChannelError."""
     try:
         resume_fields: Any = json.loads(content)
         resume = Resume(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})
@@ -56,7 +56,7 @@ def resume_of(name: str, content: bytes) -> Resume:
 
 
 def digest_of_objects(objects: Sequence[S3Object]) -> str:
-    """A digest of the objects, to detect changes since an epoch began."""
+    """Return a digest of a channel's objects, which shows whether the objects have changed since an epoch began."""
     return hashlib.sha256(json.dumps([astuple(source) for source in objects]).encode()).hexdigest()[:16]
 
 
@@ -65,8 +65,9 @@ def deal_remaining_data(
 ) -> list[list[Piece]]:
     """Deal the remaining data of an epoch into one stream for each rank.
 
-    `first_streams` are the streams of the epoch's first ranks. `make_read` makes a reading function for one thread.
-    Raises ChannelError if a rank's count exceeds the records in its stream.
+    `first_streams` are the streams of the ranks that began the epoch. `make_read` returns a function that reads
+    objects, for use in one thread. Raises ChannelError if the request says that a rank trained on more records than its
+    stream contains.
     """
     streams = first_streams
     following_ranks = [*map(len, resume.records[1:]), resume.ranks]
@@ -87,7 +88,7 @@ def deal_remaining_data(
 
 
 def position_after_records(read: Read, stream: Stream, records: int, format_name: str) -> tuple[Position, int]:
-    """The position after a stream's first `records` records, and the number of missing records. Raises ChannelError."""
+    """Return the position after a stream's first `records` records, and by how many records the stream is too short."""
     for index, piece in enumerate(stream):
         if not records:
             return Position(index), 0

@@ -1,4 +1,4 @@
-"""Reads ranges of an S3 object, mostly in sequence. An interrupted read continues at the same byte."""
+"""Reads ranges of an S3 object, mostly in sequence. If the connection breaks, the read continues at the next byte."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LONGEST_PAUSE_SECONDS = 5.0  # between attempts to read
 
 
 class ObjectStream:
-    """An object that is read by ranges, by one thread at a time.
+    """An S3 object that is read by ranges, by one thread at a time.
 
-    `s3` is a client with short retries, as this class itself retries for longer.
+    `s3` should be a client that retries only briefly, as this class itself retries for up to `PATIENCE_SECONDS`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ObjectStream:
         self._buffer = bytearray()
 
     def read(self, start: int, length: int) -> bytes:
-        """Read a range.
+        """Read `length` bytes of the object from byte `start` on.
 
         Raises ChannelError after `PATIENCE_SECONDS` without a byte, and at once for an error that no retry solves.
         """
@@ -61,7 +61,7 @@ class ObjectStream:
     def read_some(self, start: int) -> bytes:
         """Read at least one byte from byte `start` on, for sequential reads to the end.
 
-        Raises ChannelError, as `read`.
+        Raises ChannelError in the same cases as `read`.
         """
         if self._buffer or self._at != start:
             self.close()
@@ -71,7 +71,7 @@ class ObjectStream:
         return next_bytes
 
     def close(self) -> None:
-        """Close the connection and drop the buffer."""
+        """Close the connection to S3 and empty the buffer."""
         self._close_connection()
         self._buffer.clear()
 
@@ -81,7 +81,7 @@ class ObjectStream:
             self._body = None
 
     def _read_next(self) -> bytes:
-        """Read at least one byte after the buffer's end."""
+        """Read at least one byte of the object, after the bytes that are already in the buffer."""
         began_at, pause_seconds = self._clock(), 0.1
         while True:
             try:

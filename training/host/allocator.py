@@ -1,4 +1,4 @@
-"""Settings of the C library's allocator."""
+"""Sets options of the C library's memory allocator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LIBC = ctypes.CDLL(None)
 def keep_freed_memory(max_bytes: int) -> None:
     """Make this process keep up to `max_bytes` bytes of freed memory for its next allocations.
 
-    Without this, the memory of a batch is returned to the kernel, and allocated again page by page for the next batch.
-    The peak of the memory usage stays the same, but the usage does not drop between peaks. Has no effect unless the C
-    library is glibc.
+    By default, glibc returns the memory of a batch to the kernel, and allocates the memory again page by page for the
+    next batch. Keeping freed memory does not raise the peak of the memory usage, but the usage does not drop between
+    peaks. The call has no effect unless the C library is glibc.
     """
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
@@ -24,14 +24,17 @@ def keep_freed_memory(max_bytes: int) -> None:
 
 
 def share_freed_memory() -> None:
-    """Share freed memory among all threads of this process. Call this before other threads exist."""
+    """Share freed memory among all threads of this process.
+
+    Call `share_freed_memory` before other threads are started.
+    """
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
 
 
 def fill_memory(size: int) -> None:
-    """Allocate `size` bytes once, for a process that keeps freed memory and shares it among its threads."""
+    """Allocate, write and free `size` bytes, so that a process that keeps freed memory has this memory ready."""
     malloc, free = _LIBC.malloc, _LIBC.free
     malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
     allocated_pieces = []

@@ -1,4 +1,4 @@
-"""Writes that survive a loss of power."""
+"""Flushes writes to disk, so that written data survives a loss of power."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Flush a file's content, or a folder's names (needed after a rename), to disk. Raises OSError."""
+    """Flush to disk the content of a file, or the list of names in a folder (needed after a rename). Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

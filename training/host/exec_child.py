@@ -1,13 +1,15 @@
-"""Executes the given program, which then dies with the supervisor that started it.
+"""Executes a program such that the kernel kills the program when the supervisor that started it dies.
 
-This file runs as a script by its path, so it imports only the standard library. Only this file sets the death signal.
+This file is run as a script by its path, so it imports only the standard library.
 
-argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. This is a program and not a hook between
-fork and exec, because the supervisor has threads: such a hook may hang on a lock that no thread will release. If
-PROGRAM cannot be run, the exit code is that of a shell: 126 not executable, 127 not found.
+The arguments are: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. The death signal is set by a
+program instead of a hook between fork and exec (`preexec_fn`), because the supervisor has threads: the hook might wait
+for a lock that no thread releases. If PROGRAM cannot be run, the exit code is 126 (not executable) or 127 (not found),
+as in a shell.
 
-`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So children with this signal are started
-from a thread that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
+The kernel sends the signal of `PR_SET_PDEATHSIG` when the *thread* that forked the child ends, even if its process
+continues. So children with a death signal must be started from a thread that outlives the children (as
+`dyntrain.controller.local.spawner` does).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
-    """Set an option of this process. Raises OSError."""
+    """Set an attribute of this process by the system call prctl. Raises OSError."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         error_number = ctypes.get_errno()
         raise OSError(error_number, os.strerror(error_number))
@@ -35,7 +37,7 @@ def prctl(option: int, value: int) -> None:
 def die_with_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
     """Let the kernel send `death_signal` to this process when its parent ends.
 
-    Raises SystemExit if the parent is no longer `parent_pid`, and OSError if the kernel refuses.
+    Raises SystemExit if the process `parent_pid` is no longer the parent, and OSError if prctl(2) fails.
     """
     prctl(PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != parent_pid:  # the parent died before the line above
@@ -43,9 +45,9 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKI
 
 
 def switch_user(user_name: str) -> bool:
-    """Switch this process to the user `user_name`. Returns whether the switch worked.
+    """Change the user of this process to `user_name`. Returns whether the change worked.
 
-    If the switch fails, prints the reason.
+    If the user cannot be changed, the reason is printed on stderr.
     """
     try:
         user_entry = pwd.getpwnam(user_name)
@@ -62,7 +64,7 @@ def switch_user(user_name: str) -> bool:
 
 
 def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
-    """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
+    """Rename variables such as LD_PRELOAD, which could make a process load another user's files while it runs as root.
 
     Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
     """
@@ -82,7 +84,10 @@ def restore_withheld() -> None:
 
 
 def main(parent: int, nice: int, command: list[str]) -> int:
-    """Execute the program in this process. Returns an exit code if that fails."""
+    """Replace this process by the program, with the arguments described above.
+
+    Returns an exit code if the program cannot be executed.
+    """
     if nice:
         os.nice(nice)
     if command[0].startswith("--cwd="):

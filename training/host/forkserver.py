@@ -1,11 +1,12 @@
-"""Fork server for ps-lite processes: it imports MXNet once and forks a *blank* in milliseconds.
+"""Fork server for ps-lite's processes: a process that imports MXNet once and then forks *blanks* in milliseconds.
 
-A blank is a process that becomes a scheduler or a server on request. The import takes seconds of processor time, and
-the number of processes is known only at a boundary. (The fork server of `multiprocessing` allows no choice of
-environment, log and process group.) `serve` is the server's side, and the classes are the supervisor's side. A request
-is one datagram with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment":
-{...}}`, writes `done` when it ends successfully, and its death closes the line. Blanks die with their server, and the
-server with its supervisor.
+A blank is an idle process that becomes a ps-lite scheduler or server when it gets a role. Without a fork server, each
+start of a ps-lite process would import MXNet, which takes seconds. (The fork server of `multiprocessing` allows no
+choice of environment, log and process group.) The function `serve` runs in the fork server, and the classes are used by
+the supervisor. The supervisor requests a blank by one datagram with a socket, the blank's *line*. The blank writes its
+pid to its line, reads `{"role": ..., "environment": {...}}` from its line, and writes `done` when its work has
+succeeded. When a blank dies, its line is closed. Blanks are killed when the fork server ends, and the fork server is
+killed when its supervisor ends.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ RunRole = Callable[[str, dict[str, str]], None]
 
 
 def serve(become: RunRole) -> int:
-    """Fork a blank for each request until the supervisor is gone. Fork copies only the calling thread.
+    """Fork a blank for each request until the supervisor closes the socket.
 
-    `become` is called in the blank with its role and environment; it returns or raises SystemExit(0) when its work is
-    done.
+    Call `serve` in a process with one thread, as a fork copies only the calling thread.
+
+    `become` is called in the blank with the blank's role and environment. When the blank's work is done, `become`
+    returns or raises SystemExit(0).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the blanks: their lines close
     with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as request_socket:
@@ -74,14 +77,17 @@ def _run_blank(line: socket.socket, server_pid: int, become: RunRole) -> int:
 
 
 class ForkServerSocket(InheritedSocket):
-    """Socket for requests to the fork server."""
+    """The supervisor's socket for requests to its fork server."""
 
     variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
 
     async def fork(self) -> Blank:
-        """Request a blank. `Blank.started` waits until the blank exists, which takes longer while the server imports.
+        """Request a blank from the fork server.
 
-        Raises OSError if the server is gone.
+        The blank may not exist yet, so call `Blank.started` to wait for the blank. A blank takes longer to start while
+        the fork server still imports MXNet.
+
+        Raises OSError if the fork server has ended.
         """
         parent_end, child_end = socket.socketpair()
         try:
@@ -95,13 +101,13 @@ class ForkServerSocket(InheritedSocket):
 
 
 def _owner_uid(pid: int) -> int:
-    """User id of a process. Raises OSError if the process is gone."""
+    """Return the user id of the process `pid`. Raises OSError if there is no such process."""
     status_text = Path(f"/proc/{pid}/status").read_text()
     return int(status_text.partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
 class Blank:
-    """A process of the fork server, seen from the supervisor. `pid` is 0 until the blank has started."""
+    """The supervisor's handle of a blank. `pid` is 0 until the blank has started."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -109,10 +115,10 @@ class Blank:
         self.pid = 0
 
     async def started(self, uid: int | None = None) -> bool:
-        """Wait until the idle process waits for its role. Returns False if this process or the fork server has ended.
+        """Wait until the blank is ready for its role. Returns False if the blank or the fork server has ended.
 
-        `uid`: the blanks' user. A blank reports its own pid, and a false pid could make a supervisor of root kill
-        another process.
+        `uid` is the id of the user that the blank must belong to. A blank reports its own pid, and with a false pid a
+        supervisor that runs as root might kill another user's process.
         """
         try:
             self.pid = int(await self._reader.readline() or 0)
@@ -128,15 +134,15 @@ class Blank:
         return self.pid != 0
 
     async def give(self, role: str, environment: Mapping[str, str]) -> None:
-        """Send the blank its role and environment, also before the blank has started.
+        """Send the blank its role and environment. `give` may be called before the blank has started.
 
-        Raises OSError if the blank is gone.
+        Raises OSError if the blank has ended.
         """
         self._writer.write(json.dumps({"role": role, "environment": dict(environment)}).encode() + b"\n")
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """Wait for the end of the process, after `started`. Returns whether the process was successful."""
+        """Wait until the blank, which must have started, ends. Returns whether the blank's work succeeded."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:
@@ -145,7 +151,7 @@ class Blank:
             self._writer.close()
 
     async def stop(self) -> None:
-        """Kill the blank, also before it has started. Returns within KILL_SECONDS."""
+        """Kill the blank, even if it has not started yet. Waits at most `KILL_SECONDS` for the end of the blank."""
         self._writer.close()  # a blank that is forked later finds the line closed, and ends
         process_handle, self._handle = self._handle, None
         if process_handle is None:

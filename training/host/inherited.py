@@ -1,4 +1,4 @@
-"""A socket pair of which a child process inherits one end. No other process can connect to it."""
+"""A socket pair of which a child process inherits one end. No other process can connect to the sockets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import ClassVar, Self
 
 
 class InheritedSocket:
-    """The parent's end. Start the child with `child_fd` and `environment`, and then call `close_child_end`.
+    """A socket pair between this process and a child.
 
-    Close the parent's end after the child has ended.
+    Start the child so that it inherits `child_fd` and gets the variables `environment`, and then call
+    `close_child_end`.
+
+    Call `close` after the child has ended.
     """
 
     variable: ClassVar[str]  # environment variable with the child's file descriptor

@@ -1,6 +1,6 @@
-"""Descendants of a process, read from /proc: Linux only.
+"""Finds the descendants of a process in /proc, on Linux only.
 
-`exec_child`, which must run without dyntrain's packages, binds a process's life to its parent's.
+The module `exec_child` contains `die_with_parent`, as that module must run without dyntrain's packages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that `descendants` always finds them."""
+    """Make this process the parent of descendants whose own parent ends, so that `descendants` is complete."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(root: int) -> list[int]:
-    """Pids of the children of process `root`, their children and so on, from /proc, including zombies."""
+    """Return the pids of all descendants of the process `root`, including zombies, from /proc."""
     children: dict[int, list[int]] = {}
     for process_folder in Path("/proc").iterdir():
         if not process_folder.name.isdigit():
@@ -41,10 +41,10 @@ def descendants(root: int) -> list[int]:
 
 
 def ended(pid: int, wait_seconds: float = 0.0) -> bool:
-    """Whether the process ends within `wait_seconds` or has ended. A zombie counts as ended.
+    """Whether the process has ended, or ends within `wait_seconds`. A zombie process is treated as ended.
 
-    /proc and getppid() do not show reliably that a process was killed: the process stays until its last thread has
-    ended (0.1 s with 1.5 GB), while the signal of `die_with_parent` comes when the first thread ends.
+    A pidfd is used, as /proc still shows a killed process until its last thread has ended (0.1 s with 1.5 GB). The
+    signal of `die_with_parent` arrives earlier, when the thread that forked the child ends.
     """
     try:
         process_descriptor = os.pidfd_open(pid)
@@ -59,7 +59,7 @@ def ended(pid: int, wait_seconds: float = 0.0) -> bool:
 
 
 def with_environment(assignment: str) -> list[int]:
-    """Pids of this user's processes that were started with `assignment` (`NAME=value`) in their environment."""
+    """Return the pids of this user's processes that were started with `assignment` (`NAME=value`) as a variable."""
     expected_bytes = assignment.encode()
     found_pids = []
     for process_folder in Path("/proc").iterdir():

@@ -1,10 +1,11 @@
-"""The parent process of the bootstrap: adopts orphans, and lets no process outlive the bootstrap.
+"""The reaper, the parent process of a node's bootstrap: kills all processes that outlive the bootstrap.
 
-The kernel can kill a child with its parent, but not a grandchild: after a SIGKILL of the bootstrap, processes of a
-training script would continue. As the nearest subreaper (prctl(2)) this process becomes the parent of all such orphans,
-and finds them even if they changed their group, session or environment. The reaper does nothing else, and imports no
-module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If the bootstrap and this
-process are killed at once, processes remain until systemd ends the control group, or the next run kills them.
+The kernel can kill a child when its parent dies, but not a grandchild, so processes of a training script would outlive
+a bootstrap that gets SIGKILL. As a subreaper (prctl(2)), the reaper becomes the parent of a process whose parent has
+died (orphan), and finds an orphan even if the orphan changed its group, session or environment. The reaper has no other
+task, and imports no module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If
+the bootstrap and the reaper are killed together, their descendants remain until systemd stops the control group, or
+until the next bootstrap kills them.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ _reaper_pids: list[int] = []
 
 
 def reaper_pid() -> int | None:
-    """The pid of the process that adopts this process's orphans, or None without such a process."""
+    """Return the pid of this process's parent if the parent is the reaper, otherwise None."""
     return _reaper_pids[-1] if _reaper_pids and _reaper_pids[-1] == os.getppid() else None
 
 
 def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = None) -> int:
-    """Run `program` in a child process. Returns its exit code (128 + a signal's number) once all descendants are gone.
+    """Run `program` in a child process, and return the child's exit code once all descendants have ended.
 
-    Stop signals are forwarded to the child. `on_beat` is called when the child sends SIGUSR1. Call `run_below` with a
-    single thread, since it forks.
+    If a signal ended the child, the exit code is 128 + the signal's number.
+
+    SIGTERM and SIGINT are forwarded to the child. `on_beat` is called when the child sends SIGUSR1. Call `run_below` in
+    a process with a single thread, since it forks.
     """
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED_SIGNALS)
@@ -49,7 +52,7 @@ def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = N
 
 
 def _await_exit_code(child_pid: int, on_beat: Callable[[], None]) -> int:
-    """Handle signals until the child has ended. Returns the child's exit code."""
+    """Forward or handle the signals that arrive until the child has ended. Returns the child's exit code."""
     while True:
         signal_number = signal.sigwait(AWAITED_SIGNALS)
         if signal_number in FORWARDED_SIGNALS:
@@ -62,9 +65,9 @@ def _await_exit_code(child_pid: int, on_beat: Callable[[], None]) -> int:
 
 
 def _reap_children() -> dict[int, int]:
-    """Exit codes of ended children, including adopted processes.
+    """Return the exit code of each child that has ended, by pid. Adopted processes are included.
 
-    After a signal the code is minus the signal's number.
+    If a signal ended the child, the code is minus the signal's number.
     """
     exit_codes = {}
     with contextlib.suppress(ChildProcessError):
@@ -74,7 +77,7 @@ def _reap_children() -> dict[int, int]:
 
 
 def _kill_descendants() -> None:
-    """Kill descendants until none is left, as a descendant may fork while it is killed."""
+    """Kill all descendants, repeatedly for up to `KILL_SECONDS`, as a descendant may fork before it is killed."""
     deadline = time.monotonic() + KILL_SECONDS
     while (descendant_pids := descendants(os.getpid())) and time.monotonic() < deadline:
         kill_all(descendant_pids)

@@ -1,8 +1,8 @@
-"""Memory that outlives a worker: the supervisor allocates it, and one worker after another inherits it.
+"""Memory that outlives a worker: the supervisor allocates the memory, and each of its workers inherits the memory.
 
-The memory consists of anonymous files without a name. No limit of `/dev/shm` applies, and the kernel frees the pages
-when the supervisor's process ends. There are three files: a new state is written while the previous state stays
-complete, and a slow commit may still read an earlier state.
+The memory consists of three anonymous files (memfd_create(2)). Limits of `/dev/shm` do not apply to anonymous files,
+and the kernel frees the memory of the files when the supervisor's process ends. Three files are needed, as a new state
+is written while the previous state stays complete, and a slow commit may still read an earlier state.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class SafeMemory:
-    """The supervisor's memory. Workers and spares inherit `descriptors`, which `environment` lists.
+    """The memory that a supervisor allocates for its workers' states.
 
-    Both are empty if the kernel gives no memory.
+    Workers and spares inherit `descriptors`, whose numbers are in the variables `environment`.
+
+    Without memory from the kernel, `descriptors` and `environment` are empty.
     """
 
     def __init__(self) -> None:
@@ -34,16 +36,19 @@ class SafeMemory:
         return {SAFE_MEMORY: ",".join(map(str, self.descriptors))} if self.descriptors else {}
 
     def close(self) -> None:
-        """Close the memory's files, unless they are closed already. A running worker keeps its mapped memory."""
+        """Close the memory's files, unless they are closed already.
+
+        A worker that is running can still use the memory until the worker ends.
+        """
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def inherited_memory() -> tuple[int, ...]:
-    """Descriptors of the supervisor's memory, which this process's children do not inherit.
+    """Return the descriptors of the supervisor's memory, and prevent this process's children from inheriting them.
 
-    Returns () without a supervisor.
+    Returns () if no supervisor started this process.
     """
     descriptor_list = os.environ.pop(SAFE_MEMORY, "")
     descriptors = tuple(int(descriptor_text) for descriptor_text in descriptor_list.split(",") if descriptor_text)

@@ -1,8 +1,8 @@
-"""Warm spares: protocol between a supervisor and a worker process that it keeps ready to take over.
+"""Warm spares: the protocol between a supervisor and an additional worker process that is ready to take over.
 
-A spare does everything up to its admission: imports MXNet, builds its model, loads its data. Then the spare reports on
-an inherited socket that it is ready, and waits for the order to continue. A closed socket means that the supervisor is
-gone.
+A spare does everything up to its admission: imports MXNet, builds its model, loads its data. A spare reports on an
+inherited socket that it is ready, and then waits for the order to continue. If the socket is closed, the supervisor has
+ended.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # inherited file descriptor of a spare
 
 
 def wait_until_needed() -> bool:
-    """Wait for the order to take over, and return True. Returns False at once in a process that is no spare.
+    """Wait for the supervisor's order to take over, and return True.
 
-    Raises SystemExit(0) if the supervisor is gone or no longer needs the spare.
+    In a process that is no spare, returns False at once.
+
+    Raises SystemExit(0) if the supervisor has ended or no longer needs the spare.
     """
     descriptor = os.environ.pop(STANDBY, None)
     if descriptor is None:
@@ -40,13 +42,13 @@ class StandbySocket(InheritedSocket):
     variable = STANDBY
 
     async def ready(self) -> bool:
-        """Wait until the spare has built its model. Returns False if the spare ended before that."""
+        """Wait until the spare reports that it is ready. Returns False if the spare ended without a report."""
         with contextlib.suppress(OSError):
             return bool(await asyncio.get_running_loop().sock_recv(self._parent_end, 1))
         return False
 
     def go(self) -> bool:
-        """Order the spare to take over, also before the spare is ready. Returns False if the spare is gone."""
+        """Order the spare to take over, as soon as the spare is ready. Returns False if the spare has ended."""
         with contextlib.suppress(OSError):
             self._parent_end.send(b"1")
             return True

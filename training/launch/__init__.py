@@ -1,1 +1,1 @@
-"""Jobs that a person launches by hand, on given hosts or on a cluster's nodes."""
+"""Launches jobs that a user starts by hand, on given hosts or on a cluster's nodes."""

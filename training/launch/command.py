@@ -3,10 +3,11 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
     python -m dyntrain.training.launch -n 2 -H hosts --launcher ssh --elastic-training-enabled True \
         python train.py --kv-store dist_device_sync
 
-The job's directory is the current directory, which all hosts must share. The launcher creates the file `host_worker`
-there: a host joins when its address is added, and leaves when the address is removed
-(`dyntrain.training.launch.host_file`). This process is the coordinator. When the coordinator ends, all processes that
-it started end too. On a cluster's node another process coordinates (`dyntrain.training.launch.on_cluster`).
+The job's directory is the current directory, which all hosts must share. The launcher creates the file `host_worker` in
+this directory. A host joins the job when its address is added to the file, and leaves when its address is removed
+(`dyntrain.training.launch.host_file`). The launcher's process is also the job's coordinator. When the launcher ends,
+all processes that it started end too. On a cluster's node, another process is the coordinator
+(`dyntrain.training.launch.on_cluster`).
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ log = logging.getLogger("launch")
 
 
 def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
-    """Command that starts a node's program, quoted for a remote shell. `destination` are ssh's arguments.
+    """Return the command that starts a node's program, through ssh unless the launcher is "local".
 
-    The node's program gets its settings through its standard input.
+    `destination` contains ssh's arguments that name the host.
+
+    The node's program reads its settings from its standard input.
     """
     local_command = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
     if plan.launcher == "local":
@@ -78,7 +81,7 @@ def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> lis
 
 @dataclass
 class Launcher:
-    """Keeps a node running on each host of the membership."""
+    """Keeps the node's program running on each host of the job."""
 
     plan: Plan
     directory: Path
@@ -87,7 +90,7 @@ class Launcher:
     _start_counts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep a node running on each host until this task is cancelled, then end all nodes."""
+        """Keep the node's program running on each host until this task is cancelled, then stop all nodes."""
         try:
             while True:
                 await self.look()
@@ -96,7 +99,10 @@ class Launcher:
             await asyncio.gather(*map(_end_node, self._node_processes.values()))
 
     async def look(self) -> None:
-        """Start the nodes that are not running. Raises LaunchError if no host can run a node any more."""
+        """Start the node's program on each host where it is not running.
+
+        Raises LaunchError if the program has failed more than `RESTARTS` times on every host.
+        """
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
             await self._keep_node_running(host)
         self._start_counts = {
@@ -127,7 +133,10 @@ class Launcher:
         self._node_processes[host] = await self._launch_node(host, is_base_host, runs_server)
 
     def _give_up_on_host(self, host: str) -> None:
-        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
+        """Log that the node on this host is not started again.
+
+        Raises LaunchError if the job has not begun and needs this host.
+        """
         failure_message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
@@ -167,9 +176,9 @@ class Launcher:
 
 
 async def _copy_directory(directory: Path, host: Sequence[str], destination: str) -> None:
-    """Copy the directory, without the job's own files, through tar and ssh.
+    """Copy `directory`, without its folder `dyntrain`, into the folder `destination` of a host, through tar and ssh.
 
-    Raises LaunchError, at the latest after COPY_SECONDS.
+    Raises LaunchError if the copy fails or takes longer than `COPY_SECONDS`.
     """
     quoted_folder = shlex.quote(destination)
     unpack_command = [*SSH, *host, f"mkdir -p {quoted_folder} && exec tar -C {quoted_folder} -xzf -"]
@@ -201,9 +210,10 @@ async def _copy_directory(directory: Path, host: Sequence[str], destination: str
 
 
 async def _end_node(process: asyncio.subprocess.Process) -> None:
-    """End a node by closing its standard input.
+    """Stop a node by closing its program's standard input.
 
-    After a timeout, kill its descendants, then the node's process itself.
+    If the program is still running after `END_SECONDS`, kill its descendants, and after the same time the program
+    itself.
     """
     assert process.stdin is not None
     process.stdin.close()
@@ -219,7 +229,10 @@ async def _end_node(process: asyncio.subprocess.Process) -> None:
 
 @contextlib.contextmanager
 def only_launch(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock. Raises LaunchError if another launch runs in this directory."""
+    """Hold the lock of launches in `directory` within the context.
+
+    Raises LaunchError if another launch holds the lock.
+    """
     path = directory / "dyntrain" / CLUSTER / "launch.lock"
     with contextlib.ExitStack() as lock_stack:
         try:
@@ -236,7 +249,11 @@ def only_launch(directory: Path) -> Iterator[None]:
 
 
 async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
-    """Run a job. Returns 0 if the job finished, 1 if it failed, 130 if interrupted. `hosts` replaces the host file."""
+    """Run a job.
+
+    Returns 0 if the job finished, 1 if the job failed, and 130 after a signal to stop. If `hosts` is given, no host
+    file is read.
+    """
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
@@ -288,7 +305,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
 
 
 async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
-    """Run coordinator and nodes until the job ends or a signal comes. Returns the exit code."""
+    """Run the coordinator and the nodes until the job ends or SIGINT or SIGTERM arrives. Returns the exit code."""
     coordinator_task = asyncio.create_task(coordination.run())
     nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).watch())
     interrupt_event = asyncio.Event()
@@ -309,7 +326,7 @@ async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: 
 
 
 def one_line(reason: str) -> str:
-    """Shorten a reason that ends with a process's output to its first line and the output's last line."""
+    """Shorten an error text that ends with a process's output to one line: its first line and its last line."""
     first_line, *output_lines = [line.strip() for line in reason.splitlines() if line.strip()] or [
         "for a reason that is not known"
     ]
@@ -317,7 +334,7 @@ def one_line(reason: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Launch a job and return its exit code."""
+    """Run `dyntrain launch` with these arguments, and return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         if (path := desk()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):

@@ -1,4 +1,4 @@
-"""TensorBoard's curves of a launched job, written by `dyntrain tensorboard` in a process of its own."""
+"""Runs `dyntrain tensorboard` in a child process, which writes a launched job's curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("launch")
 
 @asynccontextmanager
 async def curves(job_folder: Path, destination: str | None, is_over: Callable[[], bool]) -> AsyncIterator[None]:
-    """Write the curves while the block runs, unless `destination` is None.
+    """Write the job's curves while the `async with` block runs, unless `destination` is None.
 
-    `is_over` says whether the events in the job's folder contain the job's end. If the curves cannot be
-    written, a warning is logged and the job continues.
+    `is_over` says whether the job has ended. If the curves cannot be written, a warning is logged and the job
+    continues.
     """
     if destination is None:
         yield
@@ -53,9 +53,9 @@ async def _warn_on_failure(process: asyncio.subprocess.Process, log_file: Path) 
 
 
 async def _end_writer(process: asyncio.subprocess.Process, *, ends_itself: bool) -> None:
-    """End the process that writes the curves.
+    """Stop the process that writes the curves.
 
-    With `ends_itself`, give the process time to end by itself before it gets a signal.
+    With `ends_itself`, wait up to `END_SECONDS` for the process to exit before SIGTERM is sent.
     """
     for end_process in (*((lambda: None,) if ends_itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Reads the last job of this folder, and decides whether this launch continues that job."""
+"""Reads the last job that was launched in this folder, and decides whether the present launch continues the job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The earlier job. `outcome` is "finished", "failed", or "" for an interrupted job.
+    """The last job that was launched in this folder. `outcome` is "finished", "failed", or "" for an interrupted job.
 
-    `position` is that of the job's last commit.
+    `position` is the position of the job's last commit.
     """
 
     current: CurrentJob
@@ -30,15 +30,15 @@ class EarlierJob:
 
     @property
     def stopped_at(self) -> str:
-        """The position of the last commit, in words."""
+        """The position of the job's last commit, as text for a message."""
         return f"epoch {self.position.epoch}, step {self.position.step}" if self.position.step else "its start"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision whether to continue a job. `job` is the job to continue, or None for a new job.
+    """The decision whether to continue an earlier job. `job` is the job to continue, or None if a new job begins.
 
-    Log `sentence` first.
+    `sentence` explains the decision to the user in the log.
     """
 
     job: CurrentJob | None = None  # to continue, or None for a new job
@@ -46,7 +46,7 @@ class Decision:
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """The last job of this folder, or None. Raises LaunchError if the files of that job cannot be read."""
+    """Return the last job of this folder, or None without one. Raises LaunchError if the job's files cannot be read."""
     try:
         current = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
@@ -60,7 +60,10 @@ def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
 
 
 def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> Decision:
-    """Decide whether this launch continues the earlier job. Raises LaunchError if `resume` is impossible. Pure."""
+    """Decide whether this launch continues the earlier job.
+
+    Raises LaunchError if `resume` is true but the job cannot be continued. Pure.
+    """
     if not resume:
         if earlier is None or earlier.outcome == "finished" or not earlier.position.step:
             return Decision()

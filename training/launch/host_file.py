@@ -1,10 +1,10 @@
-"""Membership of a manual job: the user edits the file `host_worker`, which has one private address a line.
+"""Reads the hosts of a manual job from the file `host_worker`, which the user edits: one private address a line.
 
-Lines have the syntax of any host file (`dyntrain.training.launch.hosts`). `FileHosts` has the same interface as
-`dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit takes effect once the file has not
-changed for `settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host.
-Until then the membership does not change, since editors and `cp` empty a file before they fill it. `host_worker_log`
-gets a line when a worker joins or leaves (`dyntrain.training.coordinator.host_log`).
+`dyntrain.training.launch.hosts` describes the syntax of the lines. `FileHosts` has the same interface as
+`dyntrain.training.coordinator.hosts.AwsHosts`, but needs no AWS. An edit takes effect once the file has not changed for
+`settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host. The job's
+hosts do not change before an edit is complete, since editors and `cp` empty a file before they fill it. When a worker
+joins or leaves, a line is written to the file `host_worker_log` (`dyntrain.training.coordinator.host_log`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class EditResult(Enum):
-    """Result of an edit of the host file. The value is the end of the warning "host_worker ..."."""
+    """Result of an edit of the host file.
+
+    A member's value completes the warning "host_worker ...", as in "host_worker names a host twice".
+    """
 
     ACCEPTED = "accepted"
     UNCHANGED = "names the present hosts"
@@ -45,7 +48,10 @@ class EditResult(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """Conditions for an edit: all `base` hosts, at least `minimum` hosts, and `settle` seconds without a change."""
+    """Conditions for a valid edit of the host file.
+
+    The file must list all `base` hosts and at least `minimum` hosts, and must not have changed for `settle` seconds.
+    """
 
     base: tuple[str, ...]  # hosts that may not be removed
     minimum: int = 1  # number of hosts
@@ -54,9 +60,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class WatchedFile:
-    """The present hosts of the job, and the last text of the host file with the time of its change.
+    """The present hosts of the job, the host file's last text, and the time when this text was first read.
 
-    Pure: `look` returns the next state.
+    An instance never changes: `look` returns a new instance.
     """
 
     hosts: tuple[str, ...]  # present hosts of the job
@@ -64,12 +70,15 @@ class WatchedFile:
     changed_at: float = 0.0  # when `text` last changed
 
     def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
-        """State after a resumed launch read its host file: valid hosts count at once, an invalid file is ignored."""
+        """Return the state with the hosts of an existing host file, without waiting `settle` seconds.
+
+        If the file is invalid, the state does not change.
+        """
         hosts, verdict = judge(text, rules)
         return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
     def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
-        """State after `text` was read from the host file at time `now`, and the result of the edit."""
+        """Return the state after `text` was read from the host file at time `now`, and the result of the edit."""
         if text != self.text:
             return replace(self, text=text, changed_at=now), EditResult.UNSETTLED
         if now - self.changed_at < rules.settle:
@@ -82,7 +91,7 @@ class WatchedFile:
         return self._with_hosts(hosts), EditResult.ACCEPTED
 
     def _with_hosts(self, hosts: Sequence[str]) -> WatchedFile:
-        """State with `hosts` as the job's hosts: remaining hosts first, then new hosts."""
+        """Return a state with `hosts` as the job's hosts: hosts that remain come first, then the new hosts."""
         return replace(
             self,
             hosts=(
@@ -93,7 +102,10 @@ class WatchedFile:
 
 
 def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
-    """The hosts in a settled text, and whether the text is valid. Blank lines and order do not matter."""
+    """Return the hosts in the host file's `text`, and whether the text is valid.
+
+    Blank lines and the order of the lines do not matter.
+    """
     named_hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if text and not text.endswith("\n"):
         return named_hosts, EditResult.TORN
@@ -122,14 +134,17 @@ def _first_invalid_line(text: str) -> tuple[int, str]:
 
 
 def instance_of(ip: str) -> str:
-    """Instance id of a host of a manual job, derived from its address."""
+    """Return an instance id for a host of a manual job, derived from the host's address."""
     return f"i-{hashlib.sha256(ip.encode()).hexdigest()[:17]}"
 
 
 class FileHosts:
-    """The hosts of a manual job. `hosts` are the base hosts, or without `elastic` all hosts, and then no file is used.
+    """The hosts of a manual job.
 
-    Creates missing files and keeps existing ones, as the job may be resumed.
+    With `elastic`, `hosts` are the base hosts, and the host file lists all hosts. Without `elastic`, `hosts` are all
+    hosts, and no host file is used.
+
+    Existing files are kept, as the job may be a resumed job.
     """
 
     def __init__(
@@ -172,11 +187,11 @@ class FileHosts:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended, finished or failed."""
+        """Whether the job has finished or failed."""
         return self.last_report is not None and self.last_report.state in ("finished", "failed")
 
     def read_target(self) -> Target:
-        """Read the file and return the membership. Raises HostsError."""
+        """Read the host file and return the hosts that the job should have. Raises HostsError."""
         if not self._elastic:
             return self._target()
         previous_hosts = self.hosts
@@ -187,7 +202,7 @@ class FileHosts:
         return self._target()
 
     def want(self, hosts: Sequence[str], cause: str) -> None:
-        """Set the membership of a job without a file."""
+        """Set the hosts of a job that has no host file."""
         previous_hosts, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
         self._record_change(previous_hosts, cause, cause)
 
@@ -211,7 +226,10 @@ class FileHosts:
         return self._text
 
     def _with_addresses(self, raw: bytes) -> str:
-        """Replace each host by its address. Lines without a known host and incomplete text stay unchanged."""
+        """Return the text of `raw` with each host's name replaced by its address.
+
+        A line whose host cannot be looked up stays unchanged, and so does an incomplete text.
+        """
         try:
             text = decode_text(raw)
             lines = lines_of(text, self.file.name)
@@ -230,15 +248,15 @@ class FileHosts:
         return "".join(f"{content if number in host_lines else ''}\n" for number, content in numbered_lines.items())
 
     def destination(self, host: str) -> tuple[str, ...]:
-        """Arguments of ssh for the address."""
+        """The arguments of ssh that name the host with this address."""
         return self._destinations.get(host, ("--", host))
 
     def slots(self, host: str) -> int | None:
-        """Number of workers that the host's first line gives, or None if the line gives no number."""
+        """The number of workers (`slots=`) in the host's first line, or None if the line gives no number."""
         return self._slots.get(host)
 
     def never_trained(self) -> str:
-        """Names of the base hosts that took part in none of the job's steps, or "" if the job made no step."""
+        """The names of the base hosts that never trained in this job, or "" if no host trained."""
         idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
         return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""
 
@@ -263,7 +281,7 @@ class FileHosts:
             raise HostsError(f"{self.log.path}: {error.strerror}") from error
 
     def _warn_of_refusal(self, verdict: EditResult) -> None:
-        """Log each invalid edit once."""
+        """Log a warning about an invalid edit of the host file, once for each edit."""
         is_refusal = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
         if is_refusal and verdict is not self._last_refusal:
             refusal = verdict.value

@@ -1,8 +1,8 @@
-"""Parser of host files: one host a line, by address or by a name of DNS or of `~/.ssh/config`.
+"""Parses host files: each line names a host, by its address or by a name from DNS or `~/.ssh/config`.
 
-Lines may contain `slots=`, an ssh port and comments. Files may be in UTF-8 or UTF-16, with or without a BOM. The job
-uses a host's address, at which all other hosts reach it. The command ssh gets the name as written, so that the user's
-settings apply.
+A line may also contain `slots=`, an ssh port and a comment. Files may be in UTF-8 or UTF-16, with or without a byte
+order mark. The job's processes connect to a host by its address. The command ssh gets the name as written in the file,
+so that the user's settings for ssh apply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ class HostError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed line. `host` is without ssh's port. `slots` is the number of workers, or None if unspecified."""
+    """A parsed line of a host file.
+
+    `host` does not contain ssh's port. `slots` is the number of workers on the host, or None if the line does not give
+    the number.
+    """
 
     number: int  # in the file, from 1
     host: str  # name or address, with the user for ssh
@@ -44,20 +48,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Host:
-    """A host: the `address` at which the job's other hosts reach it, and the `line` for ssh."""
+    """A host of a job.
+
+    The job's other hosts reach the host at `address`, and `line` is the host's line in the host file.
+    """
 
     address: str  # at which other hosts reach it
     line: Line
 
     @property
     def destination(self) -> tuple[str, ...]:
-        """Arguments of ssh, before the command."""
+        """The arguments of ssh that name the host, which precede the remote command."""
         port = () if self.line.port is None else ("-p", str(self.line.port))
         return (*port, "--", self.line.host)
 
 
 def decode_text(raw: bytes) -> str:
-    """Decode text as editors and shells of all systems write it. Raises ValueError."""
+    """Decode text in UTF-8 or UTF-16, with or without a byte order mark. Raises ValueError."""
     text = raw.decode("utf-16" if raw.startswith(UTF16) else "utf-8-sig")
     if "\0" in text:
         raise ValueError("holds zero bytes")
@@ -65,7 +72,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def lines_of(text: str, source: str) -> list[Line]:
-    """Parse the lines. Of the words that follow the host in a line, only a word like `slots=4` is used.
+    """Parse the lines of a host file. Words after the host are ignored, except a word like `slots=4`.
 
     Raises HostError.
     """
@@ -111,7 +118,11 @@ def read_lines(file: Path) -> list[Line]:
 
 
 def address_of(name: str, *, by_ssh: bool) -> str:
-    """Address of a host. With `by_ssh`, the HostName of ssh's settings is used. Raises OSError or ValueError."""
+    """Return the address of the host `name`.
+
+    With `by_ssh`, the HostName that ssh's settings give for the name is looked up. Raises OSError or ValueError if the
+    address cannot be found.
+    """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name))
     if not name.strip("0123456789."):  # an incomplete address, which the resolver would complete
@@ -120,7 +131,7 @@ def address_of(name: str, *, by_ssh: bool) -> str:
 
 
 def _ssh_hostname(name: str) -> str:
-    """The HostName that ssh's settings give for this name, or the name itself without such a setting or without ssh."""
+    """Return the HostName that ssh's settings give for `name`, or `name` if ssh or the setting is missing."""
     if shutil.which("ssh") is None or name.startswith("-"):
         return name
     ssh_result = subprocess.run(
@@ -150,9 +161,9 @@ def resolve_hosts(lines: Sequence[Line], source: str, look_up: Callable[[str], s
 
 
 def reachable_address(address: str, job_addresses: Sequence[str]) -> str:
-    """Replace a loopback address, if the job has other hosts, by this machine's address on the route to these hosts.
+    """Replace a loopback address by this machine's address on the route to the job's other hosts, if there are any.
 
-    A loopback address means a different machine on each host. Raises OSError.
+    Other hosts cannot reach this machine at a loopback address. Raises OSError.
     """
     remote_addresses = [job_address for job_address in job_addresses if not is_loopback(job_address)]
     return address_towards(remote_addresses[0]) if remote_addresses and is_loopback(address) else address
@@ -163,14 +174,14 @@ def is_loopback(address: str) -> bool:
 
 
 def address_towards(address: str) -> str:
-    """Return this machine's address on the route to `address`, without sending a packet. Raises OSError."""
+    """Return the address from which this machine would send to `address`. No packet is sent. Raises OSError."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         probe_socket.connect((address, 9))
         return str(probe_socket.getsockname()[0])
 
 
 def is_local_address(address: str) -> bool:
-    """Whether `address` belongs to this machine."""
+    """Whether `address` is an address of this machine."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))

@@ -1,4 +1,4 @@
-"""Log lines of AWS Dynamic Training's launcher, which people's scripts search for. Pure."""
+"""Makes the log lines of AWS Dynamic Training's launcher, as users' scripts may search for these lines. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from dyntrain.training import events
 
 @dataclass
 class LauncherLines:
-    """Makes the log lines for the events of one job. Pass each event to `of`."""
+    """Makes the launcher's log lines for the events of one job. Pass each event of the job to `of`."""
 
     _formed: bool = False
     _announced: set[str] = field(default_factory=set)
 
     def of(self, event: events.Event) -> list[str]:
-        """Log lines for an event. A node is announced once until it leaves, however often it reconnects."""
+        """Return the launcher's log lines for an event.
+
+        A node gets only one line until it leaves, even if its program reconnects.
+        """
         match event:
             case events.Formed():
                 self._formed = True

@@ -1,8 +1,8 @@
-"""`dyntrain launch` on a node of a cluster: the cluster runs the job.
+"""Runs `dyntrain launch` on a node of a cluster: the cluster runs the job, and this process only follows the job.
 
-The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
-decide which nodes train. This process only shows the job's events and output, and the job does not depend on this
-process.
+The node's program passes the training command to the coordinator, and all nodes start their workers with the command.
+The tags and groups of the instances decide which nodes train. The process of `dyntrain launch` only shows the job's
+events and output, and the job continues if this process ends.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ INTERRUPTED = 130  # exit code
 
 
 def desk() -> Path | None:
-    """Path of the socket for launches, or None if this machine is no node of a cluster."""
+    """Return the path of the socket to which launches are sent, or None if this machine is no node of a cluster."""
     if path := os.environ.get(VARIABLE):
         return Path(path)
     return SOCKET if SOCKET.exists() else None
 
 
 def forwarded_environment() -> dict[str, str]:
-    """Environment variables of this shell that are passed on to the job."""
+    """Return the variables of this process's environment that the job's workers also get."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -52,9 +52,9 @@ def forwarded_environment() -> dict[str, str]:
 
 
 def launch_on_cluster(path: Path, plan: OnCluster) -> int:
-    """Launch and follow the job. Raises LaunchError.
+    """Launch a job on the cluster, and show its events and output until the job ends. Raises LaunchError.
 
-    Returns 0 if the job finished, 1 if it failed or was ended, 130 if it continues after Ctrl-C.
+    Returns 0 if the job finished, 1 if the job failed or was stopped, and 130 if the job continues after Ctrl-C.
     """
     request_id = uuid.uuid4().hex
     current_directory = Path.cwd()
@@ -75,7 +75,9 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
 
 
 def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience_seconds: float = 0.0) -> Reply:
-    """Send a request to the node's program. Repeat it for up to `patience_seconds` while the refusal is temporary.
+    """Send a request to the node's program.
+
+    If the program refuses the request only temporarily, the request is repeated for up to `patience_seconds`.
 
     Raises LaunchError.
     """
@@ -92,7 +94,7 @@ def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience
 
 
 def _ask_node(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
-    """Ask once. Raises LaunchError."""
+    """Send a request to the node's program once. Raises LaunchError if no valid answer arrives."""
     try:
         return ask(path, question)
     except PermissionError as error:
@@ -108,7 +110,7 @@ def _ask_node(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
 
 @dataclass
 class _JobStreams:
-    """The job's events and the output of this node's worker, from the launch on."""
+    """The job's events and the output of this node's worker since the launch."""
 
     reply: Reply
     _event_tail: EventTail = field(init=False)
@@ -120,14 +122,17 @@ class _JobStreams:
         self._output_byte = output_file.stat().st_size if output_file.exists() else 0
 
     def events(self) -> list[events.Event]:
-        """New events of the job. Kinds of events that this version does not know are left out."""
+        """Return the job's events since the last call.
+
+        Events of a kind that this version does not know are left out.
+        """
         try:
             return self._event_tail.next(skip_unknown=True)
         except OSError:
             return []
 
     def copy(self, output: BinaryIO) -> bool:
-        """Copy the worker's new output. Returns whether there was new output."""
+        """Write the worker's new output to `output`. Returns whether there was any."""
         new_output, self._output_byte = _read_new_output(Path(self.reply.log), self._output_byte)
         output.write(new_output)
         output.flush()
@@ -135,9 +140,9 @@ class _JobStreams:
 
 
 def _read_new_output(path: Path, start_byte: int) -> tuple[bytes, int]:
-    """Read the output from `start_byte` on, or from the file's start if the file was truncated.
+    """Read the worker's output file from `start_byte` on, or from its start if the file was truncated.
 
-    Returns the new end, too.
+    Returns the new output and the byte at which the next read should start.
     """
     try:
         with path.open("rb") as output_file:
@@ -150,7 +155,7 @@ def _read_new_output(path: Path, start_byte: int) -> tuple[bytes, int]:
 
 
 def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
-    """Show the job's events and output until the job ends. Returns the exit code."""
+    """Show the job's events and output until the job ends. Returns the exit code of `dyntrain launch`."""
     exit_code: int | None = None
     last_output_at = time.monotonic()
     launcher_lines = LauncherLines()
@@ -178,7 +183,7 @@ def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
 
 
 def _confirms_end() -> bool:
-    """Ask whether to end the job. Without a terminal, or at a second Ctrl-C, the answer is no."""
+    """Ask the user whether to stop the job. Without a terminal, and after a second Ctrl-C, the answer is no."""
     if not sys.stdin.isatty():
         return False
     try:

@@ -1,9 +1,10 @@
-"""Scripts that start a distributed TensorFlow 1 training.
+"""Generates shell scripts that start a distributed training with TensorFlow 1.
 
-On each host a script starts a parameter server and a worker for each GPU, or one worker without GPUs. The training
-script gets its role by the flags of that time's examples: `--ps_hosts`, `--worker_hosts`, `--job_name`, `--task_index`.
+On each host a script starts one parameter server, and one worker for each GPU (without GPUs one worker). The training
+script learns its role by flags, as in the examples of TensorFlow 1: `--ps_hosts`, `--worker_hosts`, `--job_name`,
+`--task_index`.
 
-This training is not elastic, and only a signal ends a parameter server.
+The number of workers is fixed. A parameter server runs until a signal stops it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # pattern of a host's name, which is
 
 
 class TrainerError(ValueError):
-    """The hosts of a training are invalid. The message says why."""
+    """The hosts of a training are invalid, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training. `command` starts the training script, without the flags of its role."""
+    """A distributed training with TensorFlow 1.
+
+    `command` starts the training script, and does not contain the flags for the script's role.
+    """
 
     hosts: tuple[str, ...]
     gpus: int  # number of GPUs on each host
@@ -35,7 +39,7 @@ class Training:
 
 
 def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
-    """Parse a workers file in any format of `dyntrain.training.launch.hosts`. Raises TrainerError."""
+    """Parse a file with the workers' hosts, in any format of `dyntrain.training.launch.hosts`. Raises TrainerError."""
     try:
         hosts = tuple(dict.fromkeys(line.host for line in lines_of(decode_text(raw), source)))
     except ValueError as error:
@@ -49,9 +53,9 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
 
 
 def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
-    """A `bash` script for each host, which starts its processes with their logs and returns at once.
+    """Return for each host a `bash` script, which starts the host's processes in the background.
 
-    `idle_hosts` are nodes that joined after the hosts were listed; whose script only prints a line.
+    `idle_hosts` are nodes that are not among the training's hosts. The script for an idle host only prints a line.
     """
     idle_scripts = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
     return idle_scripts | {host: _host_script(training, host_number) for host_number, host in enumerate(training.hosts)}
@@ -69,7 +73,10 @@ def _host_script(training: Training, host_number: int) -> str:
 
 
 def _start_command(training: Training, role: str, task: int, gpu: str) -> str:
-    """Shell command that starts one process. All streams are redirected, or `ssh` would wait for the process."""
+    """Return a shell command that starts one process of the training.
+
+    The process's input and output are redirected, since `ssh` would otherwise wait for the process to end.
+    """
     server_addresses = [f"{host}:{SERVER_PORT}" for host in training.hosts]
     worker_addresses = [
         f"{host}:{FIRST_WORKER_PORT + gpu_number}"

@@ -1,4 +1,4 @@
-"""Command line of `dyntrain launch`, checked against the host file."""
+"""Parses the command line of `dyntrain launch`, and checks the arguments with the host file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LaunchError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """A launch's checked command line."""
+    """The checked command line of a launch on given hosts."""
 
     hosts: tuple[str, ...]  # addresses of the base hosts
     servers: int  # number of parameter servers
@@ -96,9 +96,9 @@ def parse(argv: Sequence[str] | None) -> Plan:
 
 
 def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
-    """Whether a launch on a cluster's node is for the cluster, whose hosts are in the file `workers`.
+    """Whether a launch on a cluster's node is for the cluster's own nodes, which the file `workers` lists.
 
-    Other launches are for other hosts, or for this machine alone.
+    Returns False if the launch is for other hosts, or for this machine alone.
     """
     args = _parser().parse_args(argv)
     lists_own_nodes = args.hostfile is None or (
@@ -109,7 +109,7 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 
 @dataclass(frozen=True)
 class OnCluster:
-    """A checked command line of a launch on a cluster's node."""
+    """The checked command line of a launch on a cluster's node."""
 
     command: tuple[str, ...]  # the training command
     environment: dict[str, str]  # variables for the workers
@@ -117,9 +117,9 @@ class OnCluster:
 
 
 def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
-    """Parse a launch on a cluster's node.
+    """Parse the command line of a launch on a cluster's node.
 
-    Raises LaunchError, also for options that the cluster's configuration decides.
+    Raises LaunchError for a wrong command line, and for any option that only the cluster's configuration may set.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -316,7 +316,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def _training_command(args: argparse.Namespace) -> tuple[str, ...]:
-    """The arguments of the training command, also if given as one quoted string, as in MXNet's tutorial.
+    """Return the words of the training command, which may be given as one quoted string, as in MXNet's tutorial.
 
     Raises LaunchError.
     """
@@ -338,7 +338,10 @@ def _parse_server_count(option_text: str, host_count: int) -> int:
 
 
 def _parse_workers_per_node(text: str | None, engine: str | None) -> int | None:
-    """Number of workers; None if the host file's slots= decide. Raises LaunchError."""
+    """Return the number of workers on each host, or None if the host file's `slots=` gives the number.
+
+    Raises LaunchError.
+    """
     if text is None:
         return None if engine == "horovod" else 1
     if text == SLOTS:
@@ -349,7 +352,7 @@ def _parse_workers_per_node(text: str | None, engine: str | None) -> int | None:
 
 
 def _parse_launcher(text: str) -> str:
-    """Parse the launcher; dmlc's own launcher also supports job schedulers."""
+    """Check `--launcher`: job schedulers, which dmlc's own launcher also supports, are refused."""
     if text not in ("local", "ssh"):
         raise argparse.ArgumentTypeError(
             f"{text}: elastic workers are started by ssh on the hosts of -H, or with local on this machine"
@@ -364,7 +367,7 @@ def _parse_bool(text: str) -> bool:
 
 
 def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) -> list[Host]:
-    """All hosts of the host file, without repetitions. The first `workers` hosts are base hosts. Raises LaunchError."""
+    """Return all hosts of the host file without repetitions, the `workers` base hosts first. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
     if hosts_file is None:
@@ -389,7 +392,7 @@ def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) 
 
 
 def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
-    """Environment variables of the workers."""
+    """Return the environment variables that the options set for the workers."""
     variables = {
         ENGINE: args.engine,
         CHECKS_VARIABLE: args.checks,
@@ -405,7 +408,7 @@ def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _parse_rule_codes(text: str) -> frozenset[str]:
-    """Parse the codes of rules. Raises LaunchError."""
+    """Parse `--ignore`, a list of codes of dyntrain's check rules. Raises LaunchError."""
     try:
         return codes_in(text)
     except ValueError as error:
@@ -413,7 +416,7 @@ def _parse_rule_codes(text: str) -> frozenset[str]:
 
 
 def _channel_variables(channel_options: Sequence[str]) -> dict[str, str]:
-    """Variables for the workers' channels."""
+    """Return the environment variables that tell the workers the address of each channel."""
     variables = {}
     for name_and_source in channel_options:
         name, _, source = name_and_source.partition("=")

@@ -12,7 +12,7 @@ from dyntrain.training.model.networks import Key
 
 @dataclass(frozen=True)
 class Dealt:
-    """The bytes of gradients on each server, and the bytes of the largest key."""
+    """The bytes of gradients that each ps-lite server gets, and the bytes of the largest key."""
 
     servers: tuple[int, ...]  # bytes on each server
     largest: int  # bytes of the largest key
@@ -23,7 +23,7 @@ class Dealt:
 
     @property
     def fullest(self) -> int:
-        """Bytes on the server with the most bytes."""
+        """The bytes of gradients on the server that gets the most bytes."""
         return max(self.servers)
 
     @property

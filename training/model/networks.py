@@ -1,4 +1,7 @@
-"""The gradients of two well-known networks, as (name, shape, dtype), in the order in which they are summed. Pure."""
+"""The gradients of two well-known networks, as (name, shape, dtype), in the order in which workers sum the gradients.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 
 
 
 def resnet50() -> list[Key]:
-    """Gluon's `resnet50_v1` with 1,000 classes: 25.6 million parameters."""
+    """Return the gradients of Gluon's `resnet50_v1` with 1,000 classes: 25.6 million parameters."""
     return _keys_of_shapes(_resnet50())
 
 
 def bert_large() -> list[Key]:
-    """The encoder of Devlin et al. (https://arxiv.org/abs/1810.04805) with its pooler: 335 million parameters."""
+    """Return the gradients of BERT-large (https://arxiv.org/abs/1810.04805) with its pooler: 335 million parameters."""
     return _keys_of_shapes(_bert_large())
 
 

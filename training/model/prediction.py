@@ -1,4 +1,7 @@
-"""Formulas for the predicted times, each with its reason. Units are bytes, seconds and bytes a second. Pure."""
+"""Formulas that predict the times of exchanges, membership changes and releases.
+
+The units are bytes, seconds and bytes a second. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ BESIDE_FORMATION = 256 << 20  # a larger state is fetched before the workers ent
 class Machines:
     """The speeds and times of identical nodes, as input of the predictions.
 
-    `link` is a node's speed over TCP, in each direction at the same time. `connection` is the speed of one TCP
-    connection; two ps-lite processes share one. `serving` is the speed at which one server receives and adds pushed
-    bytes. `latency` is the time of an almost empty exchange. `forming` is the time of a membership change without a
-    state transfer, most of which is ps-lite's creation of the group.
+    `link` is the speed at which a node can send over TCP, and at the same time receive. `connection` is the speed of
+    one TCP connection. Two ps-lite processes send all bytes to each other over a single connection. `serving` is the
+    speed at which one server receives and adds pushed bytes. `latency` is the time of an exchange of hardly any bytes.
+    `forming` is the time of a membership change without a state transfer, which ps-lite mostly needs to create the
+    group.
     """
 
     link: float  # bytes a second
@@ -33,20 +37,20 @@ class Machines:
 
 @dataclass(frozen=True)
 class Bound:
-    """A predicted time, and the resource that limits it."""
+    """A predicted time, and the resource that determines this time."""
 
     seconds: float
     by: str  # name of the limiting resource
 
 
 def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
-    """Predict the exchange of all workers' gradients, from the first push to the last answer.
+    """Predict the time of the exchange of all workers' gradients, from the first push to the last answer.
 
-    A worker pushes all gradients and receives all sums. Bytes to and from the server on the worker's own node use the
-    loopback. A server that holds b bytes therefore receives (workers - 1) b bytes over its node's link, and sends as
-    many. In addition, the node's worker sends and receives the bytes of the other servers. Bytes in and out are equal
-    and simultaneous, except for one key. The answers for a key begin when the last worker has pushed the key, so the
-    answers for the last key come at the very end.
+    A worker pushes all gradients and receives all sums. Bytes between a worker and a server on the same node do not use
+    the node's link. A server of b bytes of gradients therefore receives (workers - 1) b bytes over its node's link, and
+    also sends (workers - 1) b bytes. In addition, the worker on a server's node exchanges bytes with the servers on
+    other nodes. A node sends and receives equal numbers of bytes at the same time, except for the last key. A server
+    answers a key when the last worker has pushed the key, so the answers for the last key follow after all pushes.
     """
     worker_bytes = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
     server_bytes = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
@@ -62,19 +66,19 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
 
 
 def step_seconds(compute_seconds: float, exchange_seconds: float, overlap: float) -> float:
-    """Predict the time of a step.
+    """Predict the time of a training step.
 
-    `overlap` is the share of the computation during which gradients are already sent: gradients of the last layers are
-    pushed while the backward pass still runs, and no step begins before all sums have arrived.
+    `overlap` is the share of the computation time during which gradients are already sent. Gradients of the last layers
+    are pushed while the backward pass still runs. The next step begins when all sums have arrived.
     """
     return compute_seconds + max(0.0, exchange_seconds - overlap * compute_seconds)
 
 
 def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
-    """Predict ps-lite's init, in which its worker 0 sends the servers a value for each key while all others wait.
+    """Predict ps-lite's init, in which worker 0 sends the servers a value for each key while all other workers wait.
 
-    Only the size of the values matters. Worker 0 may be on any node: at worst on a node without a server, or with
-    the emptiest server.
+    Worker 0 may be on any node, so the worst case is predicted: a node without a server, or the node of the server with
+    the fewest bytes.
     """
     if workers == 1:
         return 0.0
@@ -83,9 +87,11 @@ def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
 
 
 def state_seconds(state_bytes: int, holders: int, joiners: int, machines: Machines) -> float:
-    """Predict the time of the state transfer to `joiners`, in chains, one behind each worker with the state.
+    """Predict the time to send the state to `joiners` new workers.
 
-    Each joiner passes on each arriving chunk, so every further joiner in a chain is one chunk later.
+    The joiners form a chain behind each of the `holders` workers that have the state.
+
+    Each joiner passes on each chunk that arrives, so every further joiner in a chain delays the end by one chunk.
     """
     chain_length = math.ceil(joiners / holders)
     return (state_bytes + (chain_length - 1) * CHUNK) / min(machines.link, machines.connection) if joiners else 0.0
@@ -94,8 +100,9 @@ def state_seconds(state_bytes: int, holders: int, joiners: int, machines: Machin
 def pause_seconds(dealt: Dealt, state_bytes: int, workers_before: int, workers_after: int, machines: Machines) -> float:
     """Predict the survivors' pause when the number of workers changes from `workers_before` to `workers_after`.
 
-    The pause lasts from the last step of the old generation to the first step of the new one, less the time of an old
-    step (as in the event `pause`). A small state is transferred while ps-lite forms, a large state before that.
+    The pause is the time from the last step of the old generation to the first step of the new generation, minus the
+    time of a usual step. A small state is transferred while ps-lite forms the group, and a large state before the group
+    forms.
     """
     init_time = init_seconds(dealt, workers_after, machines)
     transfer_time = state_seconds(state_bytes, workers_before, max(0, workers_after - workers_before), machines)
@@ -105,11 +112,11 @@ def pause_seconds(dealt: Dealt, state_bytes: int, workers_before: int, workers_a
 
 
 def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
-    """Predict the longest release, from the order to push zeros until the last survivor is free.
+    """Predict how long the release of blocked survivors takes at most, from the order to push zeros to the last sum.
 
     In the worst case a worker died before its first push, and all survivors wait for all keys. Each survivor pushes
-    zeros for its share of the keys. A survivor receives all sums for its gradients, and the sums of its share once
-    more. A server's node also runs a survivor, and sends all other survivors each sum and the answers to their zeros.
+    zeros for its share of the keys. A survivor receives the sums of all keys, and an answer to each of its zeros. The
+    node of a server sends every sum and every answer to the survivors on all other nodes.
     """
     survivor_share = 1 / (workers - 1)
     worker_bytes = (1 + survivor_share) * (dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0))

@@ -1,4 +1,4 @@
-"""The model's table: networks by number of workers and server placement, and advice on the placement."""
+"""Makes a table of predictions by network, number of workers and placement of servers, and advice on the placement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPIES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the servers run: on `bases` base nodes, or with None on every member (`servers: all`)."""
+    """Where ps-lite's servers run: on `bases` base nodes, or if `bases` is None on every node (`servers: all`)."""
 
     bases: int | None  # number of base nodes with a server, or None
 
@@ -44,9 +44,10 @@ def all_placements(bases: Sequence[int]) -> tuple[Placement, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table of predictions. Times are in seconds.
+    """A row of the table of predictions. All times in a row are in seconds.
 
-    `efficiency` is the share of a step that is computation. `limit` is the resource that limits the exchange.
+    `efficiency` is the share of a step's time that is computation. `limit` is the resource that limits the speed of the
+    gradient exchange.
     """
 
     network: str
@@ -68,7 +69,7 @@ def dealt(network: str, servers: int) -> Dealt:
 def row(
     network: str, workers: int, placement: Placement, machines: Machines, compute_seconds: float, overlap: float
 ) -> Row:
-    """Predict one row of the table. The pause is that for one joining worker."""
+    """Predict one row of the table. The row's `pause` is the pause when one worker joins."""
     server_load = dealt(network, placement.servers(workers))
     exchange_bound = exchange(server_load, workers, machines)
     predicted_step = step_seconds(compute_seconds, exchange_bound.seconds, overlap)
@@ -93,7 +94,7 @@ def rows(
     compute_seconds: float | None,
     overlap: float,
 ) -> Iterator[Row]:
-    """Predict all rows. With `compute_seconds` None, each network's value in `COMPUTE` is used."""
+    """Predict all rows of the table. If `compute_seconds` is None, each network's value in `COMPUTE` is used."""
     for network in networks:
         for worker_count in workers:
             for placement in all_placements(bases):
@@ -103,9 +104,9 @@ def rows(
 
 
 def bottleneck_from(network: str, placement: Placement, machines: Machines, compute_seconds: float) -> int | None:
-    """The smallest number of workers from which the exchange takes longer than the computation.
+    """Return the smallest number of workers from which the gradient exchange takes longer than the computation.
 
-    Returns None if the exchange is shorter for up to `MOST_WORKERS` workers.
+    Returns None if the exchange is not longer than the computation even with `MOST_WORKERS` workers.
     """
     bottleneck_workers = None
     for workers in range(MOST_WORKERS, 1, -1):
@@ -118,7 +119,10 @@ def bottleneck_from(network: str, placement: Placement, machines: Machines, comp
 
 
 def advice(network: str, bases: Sequence[int], machines: Machines, compute_seconds: float) -> list[str]:
-    """A sentence for each placement, with the number of workers from which the exchange dominates a step."""
+    """Return a sentence for each placement of servers.
+
+    The sentence says from which number of workers the exchange takes longer than the computation.
+    """
     bottlenecks = {
         placement: bottleneck_from(network, placement, machines, compute_seconds) for placement in all_placements(bases)
     }

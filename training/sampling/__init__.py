@@ -1,1 +1,4 @@
-"""A worker's samples in each step, and the batch, rate and statistics by the number of workers. Pure."""
+"""Computes a worker's samples in each step, and how the batch and the learning rate depend on the number of workers.
+
+Pure.
+"""

@@ -1,11 +1,12 @@
-"""The batch and the learning rate as functions of the number of workers. Pure.
+"""Computes the batch and the learning rate from the number of workers. Pure.
 
-`FixedGlobal`: the batch over all workers is constant, and so is the learning rate. The number of workers does not
-change the mathematics. `PerWorker`: the batch grows with the workers, and the learning rate in proportion to the batch
-(the linear scaling rule of Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise
-of the small batch, so the rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps
-the rate inside its buffer (v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is
-scaled by the ratio of the rates: the momentum correction of Goyal et al., section 3.
+With `FixedGlobal`, the batch over all workers and the learning rate are constant, so the number of workers does not
+change the training's result. With `PerWorker`, the batch over all workers grows with their number, and the learning
+rate grows in proportion to the batch (the linear scaling rule of Goyal et al., arXiv 1706.02677). With `PerWorker`, the
+rate changes gradually over a ramp, as the momentum still contains the noise of the smaller batch (Lin et al., Dynamic
+Mini-batch SGD, arXiv 1904.12043). The momentum buffer of MXNet's SGD contains gradients that are multiplied by the rate
+(v = m v - rate * gradient). When the rate changes, the buffer is therefore multiplied by the ratio of the new rate to
+the old rate (the momentum correction of Goyal et al., section 3).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dyntrain.training.sampling.whole import whole
 
 @dataclass(frozen=True)
 class FixedGlobal:
-    """Batches of `batch` samples over all workers."""
+    """A batching policy: `batch` samples a step over all workers, for any number of workers."""
 
     batch: int  # samples of a batch over all workers
 
@@ -29,16 +30,17 @@ class FixedGlobal:
         return "fixed-global"
 
     def over(self, workers: int) -> int:
-        """Samples in a step of so many workers."""
+        """Return the number of samples in a step with `workers` workers."""
         return self.batch
 
 
 @dataclass(frozen=True)
 class PerWorker:
-    """Steps of `batch` samples on each worker.
+    """A batching policy: `batch` samples a step on each worker.
 
-    The script's rate is meant for `base_workers`, by default `job.size`. `ramp` is the number of samples over which the
-    rate goes to its new value, or None for an epoch. `correct_momentum` scales the momentum with the rate.
+    The script's learning rate is meant for `base_workers` workers, by default `job.size`. After a change of the number
+    of workers, the rate reaches its new value after `ramp` samples, or if `ramp` is None after an epoch. With
+    `correct_momentum`, the momentum is scaled by the same factor as the rate.
     """
 
     batch: int  # samples of a batch on each worker
@@ -59,11 +61,14 @@ class PerWorker:
 
     @property
     def meant_for(self) -> int:
-        """Number of workers that the script's rate is meant for."""
+        """The number of workers that the script's learning rate is meant for."""
         return self.base_workers or 1
 
     def of_size(self, size: int) -> PerWorker:
-        """Return a copy for a script whose rate is for `size` workers. Raises ValueError if `base_workers` differs."""
+        """Return a copy for a script whose learning rate is meant for `size` workers.
+
+        Raises ValueError if `base_workers` is set to another number.
+        """
         if size > 1 and self.base_workers not in (None, size):
             raise ValueError(
                 f"base_workers={self.base_workers} and ElasticJob.join(size={size}) differ: both say for how many "
@@ -72,11 +77,11 @@ class PerWorker:
         return replace(self, base_workers=self.base_workers or size)
 
     def over(self, workers: int) -> int:
-        """Samples in a step of so many workers."""
+        """Return the number of samples in a step with `workers` workers."""
         return self.batch * workers
 
     def rate_factor(self, workers: int) -> float:
-        """Factor by which the script's learning rate is multiplied after the ramp."""
+        """Return the factor of the script's learning rate with `workers` workers, after the ramp."""
         return workers / self.meant_for
 
 
@@ -85,9 +90,9 @@ Batching = FixedGlobal | PerWorker
 
 @dataclass(frozen=True)
 class Ramp:
-    """A factor that goes linearly from `start` at sample `since` to `goal`, `length` samples later.
+    """A factor that changes linearly from `start` at sample `since` to `goal` after `length` more samples.
 
-    Samples are counted over all workers since the job began.
+    `since` and `length` count the samples of all workers, from the job's start.
     """
 
     start: float = 1.0  # factor at the ramp's start
@@ -96,7 +101,7 @@ class Ramp:
     length: int = 0  # in samples
 
     def factor(self, samples: int) -> float:
-        """The factor after `samples` samples."""
+        """Return the learning rate's factor after `samples` samples."""
         ramp_progress = samples - self.since
         if ramp_progress >= self.length:
             return self.goal
@@ -105,16 +110,19 @@ class Ramp:
         return self.start + (self.goal - self.start) * ramp_progress / self.length
 
     def towards(self, goal: float, trained_samples: int, ramp_samples: int) -> Ramp:
-        """Ramp from the current factor to a new goal, so that the rate never jumps. An equal goal changes nothing."""
+        """Return a ramp from the present factor to a new goal.
+
+        If the goal is the same, the present ramp is returned.
+        """
         return self if goal == self.goal else Ramp(self.factor(trained_samples), goal, trained_samples, ramp_samples)
 
 
 @dataclass(frozen=True)
 class WorkerRate:
-    """State of a trainer's rate and schedule.
+    """How far a trainer's learning rate and schedule have progressed.
 
-    `factor` is the learning rate's factor at the last update, `samples` is the number of trained samples, and `unit` is
-    the number of samples that the script's schedule counts as one update.
+    The script's learning rate was multiplied by `factor` at the last update. `samples` is the number of samples trained
+    so far. `unit` is the number of samples that the script's schedule regards as one update.
     """
 
     unit: int  # samples of one update in the script's schedule
@@ -124,21 +132,21 @@ class WorkerRate:
 
     @property
     def updates(self) -> int:
-        """Number of updates for the script's schedule, independent of the number of workers."""
+        """The number of updates for the script's schedule, which depends only on the trained samples."""
         return -(-self.samples // self.unit)
 
     def heading_for(self, goal: float, length: int) -> WorkerRate:
-        """State whose factor moves to `goal` over the next `length` samples."""
+        """Return a state whose factor changes to `goal` over the next `length` samples."""
         return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
 
     def after(self, samples: int) -> WorkerRate:
-        """State for the next update, which trains on `samples` samples over all workers."""
+        """Return the state at the next update, which trains on `samples` samples over all workers."""
         total_samples = self.samples + samples
         return replace(self, samples=total_samples, factor=self.ramp.factor(total_samples))
 
     @property
     def numbers(self) -> list[float]:
-        """The state as numbers, for `of_numbers` on another worker."""
+        """The state as a list of numbers, from which `of_numbers` restores the state on another worker."""
         ramp = self.ramp
         return [self.unit, self.samples, ramp.start, ramp.goal, ramp.since, ramp.length, self.factor]
 

@@ -1,9 +1,10 @@
-"""Order of an epoch for data that is read sequentially: shard after shard, with several shards at a time. Pure.
+"""Orders an epoch's samples for data that is read sequentially, several shards at a time. Pure.
 
-The shards follow one another in an order drawn from (seed, epoch), and that sequence is cut into `lanes`. A step takes
-the next records of every lane, so a batch mixes as many shards. A worker's share is a run of records from one lane or a
-few neighbouring lanes. A worker that takes over a lane continues at its next record. The order does not depend on the
-membership: each record is taken once an epoch, and the batches are those of a single worker.
+The shards are put in an order drawn from (seed, epoch), and the sequence of their records is cut into `lanes` lanes. A
+step takes the next records of every lane, so a batch mixes records of about `lanes` shards. A worker's share of a step
+is a run of records from one lane or a few neighbouring lanes. A worker that takes over a lane from another worker
+continues at the lane's next record. The order does not depend on the number of workers: each record is taken once an
+epoch, and each batch contains the same records as with a single worker.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from dyntrain.training.sampling.sharding import Indices, epoch_order
 
 @dataclass(frozen=True)
 class ShardOrder:
-    """The order. `shards` contains the number of samples of each shard, in the dataset's order."""
+    """The order of samples in a dataset of shards.
+
+    `shards` contains the number of samples of each shard, in the dataset's order.
+    """
 
     shards: tuple[int, ...]  # number of samples in each shard
     lanes: int  # number of shards that are read at the same time
@@ -38,7 +42,7 @@ class ShardOrder:
         return sum(self.shards)
 
     def epoch(self, seed: int, epoch: int, step: int) -> Indices:
-        """Order of an epoch, shape (samples,), for steps of `step` samples."""
+        """Return an epoch's samples in order, as an array of shape (samples,), for steps of `step` samples."""
         shard_starts = np.cumsum((0, *self.shards))
         shard_numbers = epoch_order(len(self.shards), seed, epoch)
         sample_row = np.concatenate(

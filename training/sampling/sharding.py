@@ -1,9 +1,9 @@
-"""Each worker's samples in each step: a pure function of (seed, epoch, position, members).
+"""Computes each worker's samples in each step, only from seed, epoch, position and the workers' number.
 
 The samples of an epoch are a permutation of `range(samples)` drawn from (seed, epoch). A step takes the next
-`global_batch` samples, and the last step of an epoch takes the remaining samples. A worker's share is a contiguous
-slice, by the worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded,
-and no sample is dropped unless the script discards it.
+`global_batch` samples, and the last step of an epoch takes the remaining samples. A worker's share of a step is a
+contiguous slice, chosen by the worker's number. So every sample is taken exactly once an epoch, even if the workers
+change. No batch is padded, and no sample is left out unless the script discards the last batch.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ Indices = npt.NDArray[np.int64]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """Order of an epoch's samples, shape (samples,).
+    """Return the samples of an epoch in order, as an array of shape (samples,).
 
-    PCG64's numbers are the same in all NumPy releases and on all machines.
+    The generator PCG64 gives the same numbers in all NumPy releases and on all machines.
     """
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(samples)
 
 
 def batch_size(samples: int, global_batch: int, offset: int) -> int:
-    """Number of samples in the step at `offset` over all workers: `global_batch`, fewer in an epoch's last step."""
+    """Return the number of samples of all workers in the step at `offset`, which is smaller in an epoch's last step."""
     return min(global_batch, samples - offset)
 
 
 def share(order: Indices, global_batch: int, offset: int, number: int, workers: int, unit: int = 1) -> Indices:
-    """The samples of worker `number` of `workers` in the step at `offset`, in multiples of `unit` samples.
+    """Return the samples of worker `number` in the step at `offset`: a multiple of `unit` samples.
 
-    A worker may get none if the step has fewer multiples than workers.
+    A worker may get no sample, if the step has less than `unit` samples for each worker.
     """
     if not 0 <= number < workers:
         raise ValueError(f"worker number {number} is not in 0..{workers - 1}")
@@ -46,7 +46,7 @@ def parts(indices: Indices, max_samples: int | None) -> list[Indices]:
 
 
 def after_step(position: Position, samples: int, global_batch: int) -> Position:
-    """Position one step later. The end of an epoch is the start of the next epoch."""
+    """Return the position one step later. After an epoch's last step, this is the start of the next epoch."""
     next_offset = position.offset + batch_size(samples, global_batch, position.offset)
     if next_offset == samples:
         return Position(epoch=position.epoch + 1, offset=0, step=position.step + 1)
@@ -54,9 +54,9 @@ def after_step(position: Position, samples: int, global_batch: int) -> Position:
 
 
 def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
-    """Whether membership may change at `position`, in a generation that began at step `first_step`.
+    """Whether workers may join or leave at `position`, in a generation that began at step `first_step`.
 
-    With `within` above 1, a boundary that was due up to `within - 1` steps earlier also counts.
+    With `within` above 1, the result is also true up to `within - 1` steps after a boundary.
     """
     if position.offset == 0:
         return position.step != first_step

@@ -1,4 +1,4 @@
-"""Samples of one worker at each position of a job, while the membership stays the same. Pure."""
+"""Computes a worker's samples at each position of a job, while the number of workers stays the same. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ORDERS_KEPT = 2  # prefetching reaches into the next epoch
 
 @dataclass
 class Shares:
-    """Samples of each step, for `epochs` epochs of `samples` samples.
+    """The workers' samples in each step, for `epochs` epochs of `samples` samples.
 
-    `sequence` is the order of the data's shards, if any.
+    `sequence` is the order of the dataset's shards, or None for data without shards.
 
-    `drawn_from` is the dataset's size, if an epoch leaves some samples out, which its order decides. `drawn` returns an
-    epoch's batches if the script has its own sampler. `shift` is added to an epoch's number in the job, and the sum is
-    the script's number, by which the order is drawn. `begins` is the generation's first step, of an update of `group`
-    batches, in which the shares are made unequal (see `_own_rows`). With None, all shares are equal.
+    `drawn_from` is the dataset's size if an epoch leaves out some samples, otherwise None. `drawn` returns an epoch's
+    batches if the script has its own sampler. An epoch's number in the job plus `shift` is the script's number of the
+    epoch, which determines the order. `begins` is the generation's first step, in which the shares are made unequal
+    (see `_own_rows`). If `begins` is None, no shares are made unequal. `group` is the number of batches in an update.
     """
 
     samples: int  # in an epoch
@@ -41,18 +41,18 @@ class Shares:
     )  # an epoch's order, and the ends of its batches
 
     def step_samples(self, workers: int) -> int:
-        """Number of samples in a full step, over all workers."""
+        """Return the number of samples of all workers in a full step."""
         return self.batching.over(workers)
 
     def size(self, position: Position, workers: int) -> int:
-        """Number of samples in the step at `position`, over all workers."""
+        """Return the number of samples of all workers in the step at `position`."""
         batch_ends = self._kept_order(position.epoch)[1]
         if batch_ends is None:
             return batch_size(self.samples, self.step_samples(workers), position.offset)
         return int(batch_ends[self.batch_number(position, workers)]) - position.offset
 
     def batch_number(self, position: Position, workers: int) -> int:
-        """Number of the batch at `position` in its epoch."""
+        """Return the number of the batch at `position`, counted from the epoch's start."""
         batch_ends = self._kept_order(position.epoch)[1]
         return (
             position.offset // self.step_samples(workers)
@@ -61,43 +61,46 @@ class Shares:
         )
 
     def after(self, position: Position, workers: int) -> Position:
-        """Position one step later."""
+        """Return the job's position one step after `position`."""
         return after_step(position, self.samples, self.size(position, workers))
 
     def take(self, position: Position, number: int, workers: int) -> tuple[Indices, bool]:
-        """Samples of worker `number` in the step at `position`, and whether the worker spectates.
+        """Return the samples of worker `number` in the step at `position`, and whether the worker spectates.
 
-        A spectating worker has no sample of its own in a step. Such a worker gets another worker's sample, whose
-        gradient is not counted, so that every worker's script takes the same path.
+        A spectating worker has no sample of its own in a step. A spectating worker gets another worker's sample, so
+        that its script runs as on the other workers, but its gradient is not used.
         """
         batch, rows, spectates = self.divide(position, number, workers)
         return batch[rows], spectates
 
     def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield (epoch, all workers' samples, indices of this worker's samples) for each step until the job's end."""
+        """Yield (epoch, all samples, positions of worker `number`'s samples) for each step until the job's end."""
         while position.epoch < self.epochs:
             batch, rows, _ = self.divide(position, number, workers)
             yield self.shift + position.epoch, batch, rows
             position = self.after(position, workers)
 
     def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
-        """Return a step's samples of all workers, the indices of this worker's samples, and whether it spectates."""
+        """Return a step's samples, the positions of worker `number`'s samples, and whether this worker spectates."""
         size = self.size(position, workers)
         batch = self._kept_order(position.epoch)[0][position.offset : position.offset + size]
         own_rows = self._own_rows(position, size, number, workers)
         return (batch, own_rows, False) if len(own_rows) else (batch, np.arange(min(self._share_unit, size)), True)
 
     def tries(self, position: Position) -> bool:
-        """Whether a generation or an epoch starts at `position`, where a script may begin to use another loss."""
+        """Whether a generation or an epoch starts at `position`.
+
+        At the start of a generation or an epoch, a script may begin to use another loss.
+        """
         return self.begins is not None and (position.step == self.begins or position.offset == 0)
 
     def _own_rows(self, position: Position, size: int, number: int, workers: int) -> Indices:
-        """Positions of this worker's samples within the step's batch.
+        """Return the positions of this worker's samples within the step's batch.
 
-        If all shares of a step that `tries` would be equal, the first worker takes one sample from the last worker. The
-        unequal shares show whether a script that passes a constant to `step` (as Horovod's scripts do) counts its
-        samples, or divides its loss by their number. In the last batch of the first update, the last worker takes one
-        sample from the first worker instead, since `step` may get that batch's size.
+        If all shares would be equal in a step for which `tries` is true, the first worker takes one sample from the
+        last worker. A script may pass a constant to `step`, as Horovod's scripts do. Unequal shares show whether the
+        constant is the number of the worker's samples. In the last batch of the first update, the last worker instead
+        takes one sample from the first worker, since a script may pass that batch's size to `step`.
         """
         rows, active_workers = np.arange(size), min(size, workers)
         is_first_updates_end = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
@@ -113,7 +116,10 @@ class Shares:
 
     @property
     def _share_unit(self) -> int:
-        """Samples of which each share is a multiple: a script that discards short batches expects whole batches."""
+        """Each worker's share is a multiple of this number of samples.
+
+        A script that discards short batches expects whole batches, so the number is then the batch size.
+        """
         return self.batching.batch if self.drawn_from is not None and isinstance(self.batching, PerWorker) else 1
 
     def _kept_order(self, epoch: int) -> tuple[Indices, Indices | None]:
@@ -135,7 +141,7 @@ class Shares:
 
 
 class Excerpt(Shares):
-    """A copy of `shares`, as if each batch were `batch`, and this worker's share of a batch were its `rows`."""
+    """A copy of `shares` in which every batch is `batch`, and this worker's share is the `rows` of the batch."""
 
     def __init__(self, shares: Shares, batch: Indices, rows: Indices) -> None:
         super().__init__(**{shares_field.name: getattr(shares, shares_field.name) for shares_field in fields(shares)})

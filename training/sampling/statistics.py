@@ -1,9 +1,10 @@
-"""Running statistics (BatchNorm's mean and variance) averaged over the workers. Pure sums.
+"""Averages BatchNorm's running statistics (mean and variance) over the workers. Pure sums.
 
-Each worker sees only its own share of the samples, so the running statistics of the workers differ. The averages are as
-if computed over all samples together: the mean is weighted by samples, and the variance follows from the law of total
-variance, which also needs the squares of the means. Workers exchange one vector of doubles that can be summed: [weight,
-weight * mean, weight * (variance + mean^2)]. A lost worker adds neither values nor weight, so the result stays right.
+Each worker sees only its own share of the samples, so the running statistics of the workers differ. The averages equal
+the statistics over all samples together. The workers' means are weighted by their numbers of samples, and the variance
+follows from the law of total variance. Each worker contributes one vector of doubles, [weight, weight * mean, weight *
+(variance + mean^2)], and the vectors are summed. A lost worker contributes neither values nor weight, so the averages
+are still correct.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ Doubles = npt.NDArray[np.float64]
 
 
 def weighted(means: Doubles, variances: Doubles, weight: float) -> Doubles:
-    """A worker's vector for the sum, of shape (1 + 2n,) for n means and n variances."""
+    """Return a worker's vector for the sum over the workers, of shape (1 + 2n,) for n means and n variances."""
     return np.concatenate([[weight], weight * means, weight * (variances + means**2)])
 
 
 def averaged(summed: Doubles) -> tuple[Doubles, Doubles] | None:
-    """Means and variances from the sum over the workers. Returns None if no worker had a sample.
+    """Return the means and variances over all workers, from the sum of the workers' vectors.
 
-    All workers have the same sum, so all get the same bits.
+    Returns None if no worker had any sample.
+
+    All workers have the same sum, so all workers get exactly the same result.
     """
     if summed[0] <= 0:
         return None

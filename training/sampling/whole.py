@@ -1,4 +1,4 @@
-"""Conversion of whole numbers that scripts pass. Pure."""
+"""Converts numbers that scripts pass to int, if they are whole. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 
 def whole(name: str, value: Any, smallest: int = 1) -> int:
-    """Convert to int a `value` that may be 64.0, as from `256 / 4`, or of NumPy.
+    """Convert a whole number to int. `value` may be a float such as 64.0, or a number of NumPy.
 
-    Raises ValueError with name and value.
+    Raises ValueError, whose message contains `name` and `value`, for a value that is not valid.
     """
     number = None
     if isinstance(value, float | np.floating):

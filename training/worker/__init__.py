@@ -1,35 +1,35 @@
-"""A worker's side of an elastic job: membership, state, steps, samples.
+"""A worker's side of an elastic job: its membership, training state, steps and samples.
 
-**State** is one checksummed block: trained parameters and optimizer state, which all workers share, then each worker's
-own arrays. The rank in ps-lite decides nothing. The block does not contain random generators: at each boundary they are
-seeded from (seed, step, worker's number). **Commits** are named by generation and step; the coordinator journals the
-names. A worker reports a damaged commit, and the job continues from the previous commit, at the position of that
-commit.
+**State** is one block with a checksum: first the arrays that are equal on all workers (trained parameters and optimizer
+state), then each worker's own arrays. The rank that ps-lite gives a worker is not used. The state does not contain
+random generators, which are seeded at each boundary from (seed, step, worker's number). **Commits** are files with the
+state, named by generation and step. The coordinator writes the names of the commits to its journal. If a worker reports
+a damaged commit, the job continues from the previous commit.
 
-**The safe state** (`handover`, `safe_state`). Before a survivor reports that it is prepared, its state is in memory
-that its supervisor allocated and that each of its workers inherits: buffers used in turn, and reused. The worker that
-commits also packs the state into this memory at each boundary, even while an earlier commit is still being written.
-Workers announce the safe state in the hello, not in `Prepared`, so that a restarted coordinator also knows of the
-state.
+**The safe state** (`handover`, `safe_state`). Before a survivor reports that it is prepared, it copies its state into
+memory that its supervisor allocated. A worker process that is started later inherits this memory. The worker that
+writes commits also packs the state into its supervisor's memory at each boundary, even while an earlier commit is still
+being written. Workers announce their safe state in the message `WorkerHello`, so that a restarted coordinator also
+knows of the safe state.
 
-**The pause of a change** has these parts. The workers check in, and leave the old group while the state is copied. All
-workers report that they have left and that their state is safe. ps-lite creates the new group (with a fixed wait of 0.1
-s) and initialises the keys (one barrier). The workers compare digests of the state. Their first step allocates its
-buffers again. All other work runs in parallel: the state is sent, installed and digested while ps-lite forms the group,
-and commits are written at a lower priority. Every `pause` event contains the duration of each part.
+**The pause** of training at a membership change has several parts. The workers check in, and leave the old group while
+the state is copied. All workers report that they have left and that their state is safe. ps-lite creates the new group
+(with a fixed wait of 0.1 s) and initialises the keys (one barrier). The workers compare digests of the state. The first
+step in the new group allocates its buffers again. The state is sent, installed and digested while ps-lite forms the
+group, and commits are written at a lower priority. Every `pause` event contains the duration of each part.
 
-**Shares** are a pure function of (seed, epoch, position, members): step s takes the next `global_batch` of the epoch's
-permutation, and a worker's share is a slice chosen by the coordinator's number for it. No batch is padded and no sample
-is dropped. The gradient is the sum over the global batch divided by its size, so the number of workers does not change
-the mathematics.
+**Shares** of samples depend only on seed, epoch, position and the workers' number. A step takes the next `global_batch`
+samples of the epoch's permutation, and a worker's share is a slice of these samples, chosen by the number that the
+coordinator gave the worker. No batch is padded and no sample is dropped. The gradient is the sum over the global batch
+divided by the batch's size, so the result does not depend on the number of workers.
 
-**Statistics** of BatchNorm are averaged before each boundary. The statistics are summed under a key after the
-gradients' keys, in a step of their own: if a worker is lost in this step, the survivors are released as in any step.
-The digest of the state does not cover the statistics.
+**Statistics** of BatchNorm are averaged before each boundary. The statistics are summed in an exchange of their own,
+under a key after the gradients' keys. If a worker is lost in this exchange, the survivors are released as in any step.
+The digest by which the workers compare their states does not cover the statistics.
 
-**Release.** In `dist_sync` a server counts the requests for a key without regard to their senders. So a blocked
-survivor's control thread can push the zeros that a dead worker owed (`session/generation/release.py` decides, `step`
-pushes). On Horovod, the control thread aborts the all-reduce instead, and the training thread then either has all sums
-or reports that sums were lost. A worker that lost the sums of a step that another worker applied fetches that worker's
-state.
+**Release.** A server of ps-lite counts the requests for a key, no matter which worker sent them. So when a worker dies,
+the control thread of a blocked survivor can push zeros in place of the dead worker (`session/generation/release.py`
+decides, `membership/step.py` pushes). On Horovod, the control thread aborts the all-reduce, and the training thread
+then either has all sums or reports that sums were lost. If a worker lost the sums of a step that another worker
+applied, it fetches the other worker's state.
 """

@@ -1,4 +1,4 @@
-"""Errors that restarting the worker would not fix. Pure."""
+"""Errors that a restart of the worker would not fix. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Unrecoverable(Exception):
 
 
 class Refused(ValueError):
-    """One worker has found that the script would not train correctly over several workers.
+    """One worker has found that the script would not train correctly with several workers.
 
-    Before a loop's first step, a restart does not help. Later, the other workers have made steps with the same script,
-    so the fault may lie in this worker alone.
+    Before the first step of the script's loop, a restart does not help. After the first step, the other workers have
+    made steps with the same script, so the cause may be in the worker that raises the error.
     """
 
 
 class RefusedByAll(Refused, Unrecoverable):
-    """A refusal that every worker raises, not only one."""
+    """The script would not train correctly with several workers, and every worker raises this error."""
 
 
 PACKAGE_PREFIX = "dyntrain."
@@ -27,7 +27,7 @@ CHECKING_MODULES = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}
 
 
 def raised_by_checks(error: BaseException) -> bool:
-    """Whether dyntrain's checks of the script raised the error, and not the script's own code."""
+    """Whether the error was raised by dyntrain's checks of the script, and not by the script's own code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -36,7 +36,7 @@ def raised_by_checks(error: BaseException) -> bool:
 
 
 def trace_for_people(error: BaseException) -> TracebackType | None:
-    """Return the traceback to show: for dyntrain's own errors only the script's lines, otherwise all lines."""
+    """Return the traceback to show the user: for dyntrain's own errors only the script's lines, otherwise all lines."""
     from_dyntrain = type(error).__module__.startswith(PACKAGE_PREFIX)
     if not (from_dyntrain or isinstance(error, Unrecoverable) or raised_by_checks(error)):
         return error.__traceback__
@@ -55,5 +55,8 @@ def trace_for_people(error: BaseException) -> TracebackType | None:
 
 
 def past_help(error: BaseException, *, before_steps: bool) -> bool:
-    """Whether a restart cannot fix the error. `before_steps` says that the current loop has made no step yet."""
+    """Whether a restart of the worker cannot fix the error.
+
+    `before_steps` says that the script's present loop has made no step yet.
+    """
     return isinstance(error, Unrecoverable) or (before_steps and isinstance(error, Refused))

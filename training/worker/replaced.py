@@ -1,4 +1,4 @@
-"""Replaces attributes of other libraries' modules and classes for a while."""
+"""Replaces attributes of other libraries' modules and classes, and puts the original values back later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Attribute = tuple[Any, str, Callable[[Any], Any]]  # owner, name, function from 
 
 
 class Replaced:
-    """The attributes that are replaced at present, with their original values."""
+    """The original values of the attributes that are replaced at present."""
 
     def __init__(self) -> None:
         self._originals: dict[tuple[int, str], tuple[Any, bool]] = {}

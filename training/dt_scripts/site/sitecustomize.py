@@ -1,6 +1,6 @@
-"""Python imports this file when it starts, for `dyntrain.training.dt_scripts`.
+"""Installs the import hook of `dyntrain.training.dt_scripts`: Python imports this file when it starts.
 
-The machine's own sitecustomize, which this file hides, is executed first.
+This file hides the machine's own sitecustomize, so it executes that file first.
 """
 
 import sys

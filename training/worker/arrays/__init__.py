@@ -1,4 +1,4 @@
-"""Array functions on MXNet for folders that do not import MXNet, so that only this module depends on the framework."""
+"""Functions on MXNet's arrays, for packages of dyntrain that do not import MXNet themselves."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def is_array(value: object) -> bool:
 
 
 def doubles(numbers: Iterable[float]) -> Any:
-    """Return a float64 array of the numbers, which the engine can sum."""
+    """Return the numbers as a float64 array of MXNet, which a communication engine can sum over workers."""
     return mx.nd.array(numbers, dtype="float64")
 
 
 def numbers_of(array: Any) -> Any:
-    """Return the array's values as a NumPy array, once they are computed."""
+    """Wait until the array is computed, and return its values as a NumPy array."""
     return array.asnumpy() if is_array(array) else np.asarray(array)
 
 
 def number(value: Any) -> float:
-    """Return the value as a float. Raises ValueError for an array of more than one element."""
+    """Return a number or an array of one element as a float. Raises ValueError for an array of several elements."""
     return float(value.asnumpy().item() if is_array(value) else value)
 
 
@@ -36,16 +36,16 @@ def zeros(shape: Sequence[int], dtype: Any, like: Any = None) -> Any:
 
 
 def on_host(array: Any) -> Any:
-    """Return a copy of the array in the host's memory."""
+    """Return a copy of the array in the CPU's memory."""
     return array.copyto(mx.cpu())
 
 
 def rows_of(array: Any, axis: int, first_row: int, end_row: int) -> Any:
-    """Return a copy of the rows from `first_row` to `end_row - 1` along the axis."""
+    """Return a copy of the array's rows from `first_row` to `end_row - 1` along `axis`."""
     row_slice = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first_row, end_row)
     return row_slice.as_np_ndarray() if isinstance(array, mx.np.ndarray) else row_slice
 
 
 def wait_for_all() -> None:
-    """Wait until all array operations of this process are done."""
+    """Wait until MXNet has executed all array operations of this process."""
     mx.nd.waitall()

@@ -12,10 +12,10 @@ from mxnet.kvstore import KVStoreBase
 
 
 class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """Sums gradients through the engine's present generation, or without an engine only over this worker's devices.
+    """Sums gradients over the workers by the communication engine, or without an engine over this worker's devices.
 
-    The optimizer never runs on the servers: momentum there cannot be read back, so no commit and no joiner could get
-    the momentum.
+    The optimizer never runs on ps-lite's servers. Momentum on a server could not be read back, so commits and joining
+    workers could not get the momentum.
     """
 
     type = "elastic"
@@ -26,7 +26,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         self._engine = engine
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copy `value` on this worker only: all workers have held the same state since the generation was formed."""
+        """Copy `value` into `out` on this worker. Nothing is sent, as all workers already have the same state."""
         source_array = value[0] if isinstance(value, list) else value
         for target_array in out if isinstance(out, list) else [out]:
             if target_array is not source_array:

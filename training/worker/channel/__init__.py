@@ -1,9 +1,10 @@
-"""Training data that is read from S3 during training, record by record.
+"""Reads training data from S3 during training, record by record.
 
-Nothing is copied to the node first, so ten times the data hardly delays the first step (`make bench BENCH=channel`).
+No data is copied to the node before training, so the first step starts hardly later with ten times the data (`make
+bench BENCH=channel`).
 
-A channel is a set of RecordIO objects, each with the index that MXNet's im2rec writes. The index says how many records
-an object contains and where each record begins, so a channel is a dataset with numbered records. The workers divide the
-record numbers among each other, and divide them again when the membership changes. The job's ledger lists the record
-numbers that were trained on.
+A channel is a set of RecordIO objects, each with the index that MXNet's im2rec writes. An index says how many records
+its object contains and where each record begins, so a channel is a dataset with numbered records. The workers divide
+the record numbers among each other, and divide the remaining numbers anew when workers join or leave. The job's ledger
+lists the numbers of the records that were trained on.
 """

@@ -1,6 +1,6 @@
-"""The frames of RecordIO's records, which `feed.frames` describes.
+"""Reads records in the RecordIO format, which `dyntrain.training.feed.frames` describes.
 
-A record that contains RecordIO's magic number is written in parts, and the number between two parts is left out.
+A record that contains RecordIO's magic number is written in several parts, without the magic number between the parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def payload(raw: bytes) -> bytes:
-    """Return the payload of one framed record. Raises ValueError if `raw` is not a whole record."""
+    """Return the payload of one record in the RecordIO format. Raises ValueError if `raw` is not a whole record."""
     offset = 0
     payload_parts: list[bytes] = []
     while True:
@@ -33,7 +33,7 @@ def payload(raw: bytes) -> bytes:
 
 
 def record_starts_in_file(file: BinaryIO) -> Iterator[int]:
-    """Yield the offset of each record in a file, which is found by its header.
+    """Yield the offset of each record in a RecordIO file, found by the records' headers.
 
     Raises ValueError if a record is damaged or cut off.
     """
@@ -56,7 +56,7 @@ def record_starts_in_file(file: BinaryIO) -> Iterator[int]:
 
 
 def index_of(data: Path) -> list[str]:
-    """Return the lines of the index that MXNet's writer would write, with record numbers as keys.
+    """Return the lines of the index that MXNet's im2rec would write for a RecordIO file. The keys are record numbers.
 
     Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """

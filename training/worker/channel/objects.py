@@ -1,4 +1,4 @@
-"""The S3 objects of a channel, in the same order on all workers."""
+"""Finds the S3 objects of a channel, in the same order on all workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def channel_variable(channel_name: str) -> str:
-    """Return the name of the environment variable for the channel's location.
+    """Return the name of the environment variable with the channel's address in S3.
 
     Raises ChannelError for an invalid name.
     """
@@ -25,7 +25,7 @@ def channel_variable(channel_name: str) -> str:
 
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the channel's location in S3. Raises ChannelError if no environment variable is set for the channel."""
+    """Return the channel's address in S3. Raises ChannelError if no environment variable is set for the channel."""
     if source := environment.get(channel_variable(name)):
         return source
     if channels_root := environment.get(ROOT_VARIABLE):
@@ -37,10 +37,10 @@ def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
-    """Return each nonempty data object of a channel and its index object, ordered by bucket and key.
+    """Return pairs of a data object that is not empty and its index object, ordered by bucket and key.
 
-    `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest. Empty objects, which writers of shards leave, are
-    skipped with a warning. Raises ChannelError and botocore's errors.
+    `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest. Empty data objects, which writers of shards may leave,
+    are skipped with a warning. Raises ChannelError, or an error of botocore.
     """
     objects_by_key = {(item.bucket, item.key): item for item in list_objects(s3, source)}
     data_objects = sorted(

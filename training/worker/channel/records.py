@@ -1,4 +1,4 @@
-"""Datasets whose samples are the records of RecordIO objects in S3, as bytes."""
+"""Datasets whose samples are the records (bytes) of RecordIO objects in S3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def make_client() -> Any:
 
 
 class Streams:
-    """The open S3 objects of this process. A forked process opens its own. Closes the least recently used objects."""
+    """The S3 objects that this process has open.
+
+    A forked process opens its own connections. Above `MAX_OPEN_OBJECTS`, the least recently used object is closed.
+    """
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect
@@ -58,7 +61,7 @@ class Streams:
 
 
 class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """A dataset of the records in one S3 object, as the bytes that were written."""
+    """A dataset of the records in one S3 object. A sample is a record's bytes."""
 
     def __init__(self, source: S3Object, starts: np.ndarray[Any, np.dtype[np.int64]], streams: Streams) -> None:
         self._source, self._starts, self._streams = source, starts, streams
@@ -67,7 +70,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
         return len(self._starts)
 
     def __getitem__(self, index: int) -> bytes:
-        """Return the record's payload. Raises ChannelError."""
+        """Return the payload of record number `index`. Raises ChannelError."""
         start_byte = int(self._starts[index])
         end_byte = int(self._starts[index + 1]) if index + 1 < len(self) else self._source.size
         try:
@@ -77,7 +80,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
 
 def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
-    """Return one dataset for each object of a channel. Raises ChannelError and botocore's errors."""
+    """Return one dataset for each data object of a channel. Raises ChannelError, or an error of botocore."""
     streams = streams or Streams()
     s3 = streams.connect()
 
@@ -94,10 +97,11 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
 
 
 def record_starts_in_index(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return where the records of an object of `size` bytes begin, ascending, from the text of its index.
+    """Return the offsets of the records of an object of `size` bytes, in ascending order, from its index's text.
 
-    The index contains a line `KEY<tab>OFFSET` for each record. A key may contain spaces. Of several records with the
-    same key, MXNet finds only the last, but this function returns all. Raises ChannelError.
+    The index contains a line `KEY<tab>OFFSET` for each record. A key may contain spaces. If several records have the
+    same key, MXNet finds only the last of these records, but this function returns the offsets of all records. Raises
+    ChannelError.
     """
     record_starts, record_keys = [], set()
     for line_number, line in enumerate(text.splitlines(), 1):

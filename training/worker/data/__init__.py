@@ -1,1 +1,1 @@
-"""A worker's samples: their choice and order, the processes that prefetch them, and their random draws."""
+"""Loads a worker's samples: their choice and order, the processes that prefetch batches, random draws."""

@@ -1,4 +1,4 @@
-"""Fetching of samples by index from any kind of dataset."""
+"""Fetches samples by index from any kind of dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 
 
 class Dataset(Protocol):
-    """Anything with a length and samples by index: a gluon Dataset, a list, an ArrayBatches."""
+    """A dataset: any object with a length and samples by index, such as a gluon Dataset, a list or an ArrayBatches."""
 
     def __len__(self) -> int: ...
 
@@ -22,7 +22,7 @@ class Dataset(Protocol):
 
 
 class ArrayBatches:
-    """A dataset of arrays in memory, of equal length. A batch consists of the same rows of each array."""
+    """A dataset of several arrays of equal length in memory. A batch consists of the same rows of each array."""
 
     def __init__(self, *arrays: Any) -> None:
         lengths = {len(array) for array in arrays}
@@ -43,7 +43,7 @@ class ArrayBatches:
 
 
 def fetch_samples(dataset: Dataset, indices: Indices) -> Any:
-    """Return the samples at `indices`, stacked as Gluon's DataLoader stacks them."""
+    """Return the samples at `indices` as a batch, stacked as by Gluon's DataLoader."""
     if isinstance(dataset, ArrayBatches):
         return dataset.rows(indices)
     return default_batchify_fn([dataset[int(index)] for index in indices])

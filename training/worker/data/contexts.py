@@ -1,4 +1,7 @@
-"""A worker's MXNet contexts: its GPUs, or the CPU. Several contexts have been run on CPUs, but none on a GPU."""
+"""Chooses a worker's MXNet contexts (devices): its GPUs, or the CPU.
+
+This module was tested with several CPU contexts, but not with a GPU.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ GPU_COUNT_VARIABLE = "DEEPLEARNING_WORKER_GPU_COUNT"
 def choose_contexts(gpus: str | None) -> list[Any]:
     """Return the contexts of a `--gpus` option like `0,1`. Raises ValueError for an invalid option.
 
-    Without the option, DEEPLEARNING_WORKER_GPU_COUNT says how many GPUs to use. If that variable is not set, the CPU is
-    used.
+    Without the option, the variable DEEPLEARNING_WORKER_GPU_COUNT says how many GPUs to use. Without the option and the
+    variable, the CPU is used.
     """
     if gpus is None:
         gpu_count = os.environ.get(GPU_COUNT_VARIABLE) or "0"
@@ -33,7 +36,7 @@ def choose_contexts(gpus: str | None) -> list[Any]:
 def spread(batch: Sequence[Any], contexts: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Split the batch's arrays along axis 0 into one part for each context.
 
-    With fewer samples than contexts, there are only as many parts as samples.
+    If the batch has fewer samples than there are contexts, each part has one sample and some contexts get no part.
     """
     row_count, part_count = len(batch[0]), min(len(contexts), len(batch[0]))
     row_cuts = [part_number * row_count // part_count for part_number in range(part_count + 1)]

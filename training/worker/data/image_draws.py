@@ -1,11 +1,12 @@
-"""MXNet's random image operators, seeded for each sample at the cost of two thread switches.
+"""Seeds MXNet's random image operators for each sample, at the cost of two thread switches.
 
 Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of the seeding time is for the
 1,024 generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
-environment variable sets the number of parallel generators in a thread. If the number is zero, an operator that needs a
-parallel generator divides by zero. So a thread without parallel generators runs the image operators and nothing else.
-With the same seed, this thread draws the same numbers as the calling thread. Sources: `src/resource.cc` and
-`src/operator/image/image_random-inl.h` of MXNet 1.9.1.
+environment variable sets the number of parallel generators in a thread. If a thread has zero parallel generators, an
+operator that needs a parallel generator divides by zero. So this module runs the image operators, and no other
+operators, on a thread without parallel generators. With the same seed, the image operators draw the same numbers on
+this thread as on any other thread. The sources are in `src/resource.cc` and `src/operator/image/image_random-inl.h` of
+MXNet 1.9.1.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ RANDOM_BLOCKS = (
 
 
 class ImageDraws:
-    """Runs a loading process's random image operators on a thread of their own.
+    """Runs the random image operators of a process that loads batches on a thread of their own.
 
-    Create one instance in a loading process, after the fork.
+    Create one instance in each process that loads batches, after the fork.
 
-    `numpy_modes` says whether MXNet uses NumPy's semantics for shapes, and for arrays.
+    `numpy_modes` says whether MXNet uses NumPy's semantics for shapes, and whether for arrays.
     """
 
     def __init__(self, numpy_modes: tuple[bool, bool]) -> None:
@@ -67,7 +68,7 @@ class ImageDraws:
         replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
 
     def seed(self, number: int) -> None:
-        """Seed the operators' draws from now on, as `mx.random.seed(number)` would."""
+        """Seed the random numbers of the image operators, as `mx.random.seed(number)` would."""
         self._seed, self._seed_pending, self._enabled = number, True, True
 
     def stop(self) -> None:
@@ -97,7 +98,7 @@ class ImageDraws:
         return draw_if_random
 
     def _unfused_call(self, call_cached: Callable[..., Any]) -> Callable[..., Any]:
-        """Run a block's children one by one: `transforms.Compose` would fuse the children into one operator."""
+        """Call a block's children one by one, as `transforms.Compose` would fuse the children into one operator."""
 
         @functools.wraps(call_cached)
         def call_children(block: Any, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Prefetching of this worker's next batches, which follow from the position and the membership."""
+"""Loads and prefetches the batches that this worker takes next."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ __all__ = ["Load", "Loader", "LoaderBroken", "SampleError"]
 
 
 class LoaderBroken(RuntimeError):
-    """A batch cannot be loaded: a loading process has ended, or does not answer."""
+    """A batch cannot be loaded, as a process that loads batches has ended or does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A worker's batch to load: the `rows` (None: all rows) of the batch made from the samples at `indices`."""
+    """A batch to load.
+
+    The batch is made of the samples at `indices`, and its `rows` (if None, all rows) are returned.
+    """
 
     seed: int  # of the random draws
     epoch: int
@@ -57,9 +60,9 @@ class Load:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
     def cut(self, batch: Any) -> Any:
-        """Return the rows of `batch` that this load asks for.
+        """Return the rows of `batch` that are to be returned for this load.
 
-        Raises ValueError unless arrays have a row for each sample.
+        Raises ValueError if an array in the batch does not have a row for each sample.
         """
         return (
             batch
@@ -69,10 +72,10 @@ class Load:
 
 
 class Loader:
-    """A replacement of `gluon.data.DataLoader` for `epoch.batches(...)`, made by `job.loader`.
+    """A replacement of `gluon.data.DataLoader` in an elastic job, made by `job.loader`.
 
-    Without `processes`, batches are loaded when they are used, one at a time. `whole_batch` is None if the script did
-    not give it.
+    Without `processes`, each batch is loaded in this process when the script needs it. `whole_batch` is None if the
+    script did not give this argument.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Loader:
         self._dropped: list[BatchFuture] = []
 
     def __len__(self) -> int:
-        """Return an epoch's number of batches, like Gluon's loader, or without a batch size the number of samples."""
+        """Return an epoch's number of batches, or, if no batch size was given, the number of samples."""
         if self.sampler is not None:
             return len(self.sampler)
         if self.batch_size is None:
@@ -110,16 +113,19 @@ class Loader:
         return self.samples // self.batch_size if self.discards else -(-self.samples // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over `epoch.batches(loader)` of the current epoch. Raises TypeError if no job made the loader."""
+        """Iterate over the batches of the present epoch.
+
+        Raises TypeError if the loader was not made by `job.loader`.
+        """
         if self.batches is None:
             raise TypeError("this loader was not made by job.loader(): iterate over epoch.batches(loader)")
         return self.batches()
 
     @property
     def batch_number(self) -> int:
-        """The number of the current batch in its epoch, from 0.
+        """The number of the current batch, counted from 0 at the epoch's start.
 
-        The number is the same on all workers, also on joiners.
+        The batch number is the same on all workers, also on workers that joined later.
         """
         return self._batch_place[0]
 
@@ -136,13 +142,14 @@ class Loader:
 
     @property
     def draws_here(self) -> bool:
-        """Whether loading changes the random generators of this process."""
+        """Whether loading a batch changes the random generators of this process."""
         return self._processes is None
 
     def take(self, loads: Iterator[Load]) -> Any:
         """Return the batch for the first of `loads`, and prefetch the batches for the following loads.
 
-        `loads` are those of the present membership. Batches prefetched for another membership are dropped.
+        `loads` contains the loads for the present workers of the job. Prefetched batches that are not in `loads` are
+        dropped.
         """
         if self._processes is None:
             return self._load_here(next(loads))
@@ -151,7 +158,7 @@ class Loader:
         return self._to_pinned_memory(self._await_batch(self._processes, load, batch_future))
 
     def load(self, load: Load) -> Any:
-        """Load one batch without using or changing the prefetched batches."""
+        """Load one batch that is not among the prefetched batches, and leave the prefetched batches unchanged."""
         if self._processes is None:
             return self._load_here(load)
         return self._to_pinned_memory(self._await_batch(self._processes, load, self._submit(self._processes, load)))
@@ -166,9 +173,9 @@ class Loader:
         return self._to_pinned_memory(load.cut(batch))
 
     def expect(self, loads: Iterator[Load]) -> None:
-        """Start to prefetch the batches that will be taken next.
+        """Start to prefetch the batches for the next calls of `take`.
 
-        Without processes nothing is prefetched. Errors are raised when the batches are taken.
+        Without processes that load batches, nothing is prefetched. Errors in loading are raised by `take`.
         """
         if self._processes is not None:
             with suppress(LoaderBroken):
@@ -176,7 +183,7 @@ class Loader:
 
     @property
     def in_use(self) -> bool:
-        """Whether any batches are prefetched."""
+        """Whether any batch is prefetched at present."""
         return bool(self._prefetched)
 
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
@@ -259,9 +266,9 @@ def samples_of(dataset: Any) -> int:
 
 
 def discards_last(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
-    """Whether an incomplete last batch is left out.
+    """Whether the loader's arguments say that an incomplete last batch is left out.
 
-    Raises ValueError for arguments that have another meaning in Gluon's DataLoader.
+    Raises ValueError for arguments that Gluon's DataLoader accepts but an elastic job cannot fulfil.
     """
     if batch_sampler is not None and (batch_size is not None or last_batch != "keep"):
         raise ValueError(
@@ -300,7 +307,10 @@ def make_loader(
     whole_batch: bool | None = False,
     **options: Any,
 ) -> Loader:
-    """Make a loader, and fork its loading processes, if any. `options` are further arguments of `Loader`."""
+    """Make a loader, and fork `workers` processes that load its batches.
+
+    `options` are further arguments of `Loader`.
+    """
     if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
         raise ValueError(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"

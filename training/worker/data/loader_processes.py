@@ -1,4 +1,4 @@
-"""Processes that load batches like those of `gluon.data.DataLoader`."""
+"""Runs processes that load batches, like the worker processes of `gluon.data.DataLoader`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ BatchFuture = Future[bytes | None]  # None: the batch was dropped meanwhile
 
 
 class LoaderProcesses:
-    """The `count` loading processes of a loader, which the constructor forks.
+    """The processes that load a loader's batches. The constructor forks `count` processes.
 
-    Construct an instance before the job is joined or between two loops, while this process is in no group: ps-lite's
-    threads do not survive a fork. The constructing thread must live as long as the processes.
+    Create an instance while this process is in no ps-lite group (before the job is joined, or between two loops), as
+    ps-lite's threads do not survive a fork. The thread that creates the instance must live as long as the processes.
 
-    An executor is used instead of Gluon's pool: the executor reports when a process has ended, while the pool would
-    wait for the batch for ever. An executor also starts no process in the middle of the job. With `whole_batch`, the
-    random draws of `batchify` follow from the batch; None means that the script does not give `whole_batch`.
+    The class uses a ProcessPoolExecutor instead of Gluon's pool. The executor reports when a process has ended, while
+    Gluon's pool would wait for the batch for ever. The executor also never starts a process in the middle of the job.
+    If `whole_batch` is true, the random numbers that `batchify` draws depend only on the batch. If `whole_batch` is
+    None, the script did not give this argument.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
@@ -76,7 +77,9 @@ class LoaderProcesses:
         return self._executor.submit(_fetch, self._ticket.value, list(keys))
 
     def drop(self, batch_futures: Sequence[BatchFuture]) -> list[BatchFuture]:
-        """Cancel batches that are no longer needed. A batch that is being loaded stops at its next sample.
+        """Cancel batches that are no longer needed.
+
+        A process that is loading a dropped batch stops at the batch's next sample.
 
         Returns the futures that could not be cancelled, for `release`.
         """
@@ -84,7 +87,10 @@ class LoaderProcesses:
         return [batch_future for batch_future in batch_futures if not batch_future.cancel()]
 
     def close(self) -> None:
-        """Kill the loading processes at once, even if one hangs in its dataset. Does nothing in a fork of the owner."""
+        """Kill the loading processes at once, even a process that hangs.
+
+        In a forked child of this process, does nothing.
+        """
         if os.getpid() != self._owner:
             return
         loading_processes = list((self._executor._processes or {}).values())
@@ -95,9 +101,9 @@ class LoaderProcesses:
 
 
 def remove_left_folders(parent: Path) -> None:
-    """Remove the folders that were left by loading processes of this user whose worker was killed.
+    """Remove the temporary folders of this user's loading processes whose worker process no longer exists.
 
-    The batches themselves are in unnamed shared memory, which is freed with the processes.
+    The batches are in unnamed shared memory, which is freed when the processes end.
     """
     for left_folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
         owner_pid = left_folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
@@ -113,12 +119,18 @@ def remove_left_folders(parent: Path) -> None:
 
 
 def unpickle_batch(packed: bytes) -> Any:
-    """Unpickle a batch from a loading process. The bytes come only from this process's own pipe."""
+    """Unpickle a batch that a loading process made.
+
+    Unpickling is safe, as only child processes of this process write to its pipe.
+    """
     return pickle.loads(packed)  # noqa: S301
 
 
 def release(dropped_batches: Sequence[BatchFuture]) -> list[BatchFuture]:
-    """Free the shared memory of dropped batches by unpacking them. Returns the batches that are not loaded yet."""
+    """Free the shared memory of dropped batches by unpickling the batches.
+
+    Returns the batches that are not loaded yet.
+    """
     for batch_future in dropped_batches:
         if (
             batch_future.done()
@@ -138,7 +150,7 @@ class _BatchDropped(Exception):
 
 @dataclass
 class _Work:
-    """The data that a loading process inherits by the fork, and that therefore needs no pickling."""
+    """The data that a loading process inherits by the fork, so that the data is not pickled."""
 
     parent: int  # pid of the process that forked
     dataset: WatchedDataset

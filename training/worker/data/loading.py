@@ -1,4 +1,4 @@
-"""The batches that a job's loaders load next, by the position and the membership."""
+"""Tells a job's loaders which batches to load next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 
 
 class Loading:
-    """The loaders of a job, and this worker's share of their batches."""
+    """The loaders of a job, and this worker's shares of the loaders' batches."""
 
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
@@ -25,12 +25,15 @@ class Loading:
         self._at_most: int | None = None
 
     def begin(self, shares: Shares, at_most: int | None) -> None:
-        """Set the workers' shares to load. A batch of more than `at_most` samples is loaded in parts."""
+        """Set the workers' shares of samples. A share of more than `at_most` samples is loaded in parts."""
         self._shares, self._at_most = shares, at_most
 
     @property
     def sequence(self) -> ShardOrder | None:
-        """The order that the loaders' shards require, or None. Raises ValueError for different orders."""
+        """The order of samples that the loaders' `Shards` require, or None.
+
+        Raises ValueError if two loaders require different orders.
+        """
         shard_orders = {loader.sequence for loader in self.loaders if loader.sequence is not None}
         if len(shard_orders) > 1:
             raise ValueError(
@@ -41,9 +44,9 @@ class Loading:
         return next(iter(shard_orders), None)
 
     def sampler_batches(self, seed: int) -> SampledBatches | None:
-        """Return the batches of the loaders' batch sampler, or None.
+        """Return the batches of the loaders' batch sampler, or None if no loader has a batch sampler.
 
-        Raises ValueError for two samplers or an invalid one.
+        Raises ValueError if the loaders have two different samplers, or an invalid sampler.
         """
         loaders_by_sampler = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
         if len(loaders_by_sampler) > 1:
@@ -59,14 +62,15 @@ class Loading:
         return batch
 
     def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
-        """Return the given rows of a batch. `epoch` is the number that the script has for the epoch."""
+        """Load the given rows of a batch. `epoch` is the script's number of the epoch."""
         return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 
     def expect(self, position: Position, number: int, workers: int) -> None:
-        """Prefetch the first batches of a generation while it is formed.
+        """Prefetch a generation's first batches while the generation is formed.
 
-        A single loader always prefetches. Of several loaders, only those in use prefetch. A joiner has no loader in use
-        yet, and only its script knows which loader comes first.
+        A job's only loader always prefetches. If a job has several loaders, only the loaders with prefetched batches
+        prefetch. A joining worker with several loaders prefetches nothing, as only its script knows which loader is
+        used first.
         """
         loaders_in_use = (
             self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]

@@ -1,9 +1,9 @@
 """Detects a `batchify_fn` that pads the samples of a batch, such as sentences, to the size of the largest sample.
 
-A worker's share of the batch may be padded to another length than the whole batch. If the loss depends on the padded
-length, as a mean over all positions does, the results silently change. If the loss does not depend on the length, as
-with a mask, loading the whole batch would be a waste. Only the script's author knows which case applies, so the script
-must give `whole_batch`.
+A worker's share of a batch may be padded to another length than the whole batch. If the loss depends on the padded
+length, as a mean over all positions does, training on shares silently changes the results. If the loss does not depend
+on the padded length, as with a mask, loading the whole batch on each worker would waste time. Only the script's author
+knows whether the loss depends on the padded length, so the script must give the argument `whole_batch`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ CONCATENATES = (
 
 
 class PaddingUnsaid(ValueError):
-    """The script must give `whole_batch`, since its padding may change the results."""
+    """The script must give the argument `whole_batch`, since the padding of samples may change the results."""
 
 
 MOST_CHECKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are assumed to be like these
 
 
 class Padding:
-    """Checks a script's `batchify_fn` (None: Gluon's own, which stacks), unless the script gives `whole_batch`."""
+    """Checks whether a script's `batchify_fn` pads samples, unless the script gives `whole_batch`."""
 
     def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
         is_checked = batchify is not None and whole_batch is None
         self._checks_left, self._trials_left = (MOST_CHECKS, MOST_TRIALS) if is_checked else (0, 0)
 
     def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
-        """Check a `batch` that `batchify` made of `samples`.
+        """Check whether `batchify` padded `samples` when it made `batch`.
 
-        Raises PaddingUnsaid if a sample's arrays depend on the other samples, or if `batchify` fails for one sample.
+        Raises PaddingUnsaid if the sizes of a sample's arrays depend on the batch's other samples, or if `batchify`
+        fails for a single sample.
         """
         if not self._checks_left or not self._trials_left or len(samples) < 2:
             return
@@ -58,7 +59,7 @@ class Padding:
 
 
 def _columns_of(sample: Any) -> list[Any] | None:
-    """Return the columns of a sample, or None for a sample with one column."""
+    """Return the columns of a sample (such as image and label), or None for a sample with one column."""
     if isinstance(sample, dict):
         return [sample[key] for key in sorted(sample, key=str)]
     if isinstance(sample, list | tuple):
@@ -86,7 +87,7 @@ def _approximate_size(sample: Any) -> int:
 
 
 def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
-    """Return the samples that are smallest or largest, as a whole or in one of their columns."""
+    """Return the smallest and the largest samples, measured as a whole and by each of their columns."""
     column_extents = [[_approximate_size(sample) for sample in samples]]
     if _columns_of(samples[0]) is not None:
         column_extents += [
@@ -104,7 +105,7 @@ def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
 def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
     """Whether an array of the batch concatenates samples with different numbers of rows.
 
-    Samples of one row each do not count, since they are stacked.
+    The result is False if every sample has one row, since samples of one row are stacked.
     """
     if isinstance(batch, dict):
         batch = [batch[key] for key in sorted(batch, key=str)]
@@ -123,7 +124,7 @@ def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
 
 
 def _depends_on_batch(batch: Any, single_batch: Any, samples: int) -> bool:
-    """Whether a sample's sizes in `batch` and alone in `single_batch` differ, apart from the samples' axis."""
+    """Whether a sample has other sizes in `batch` than alone in `single_batch`, apart from the samples' axis."""
     if isinstance(batch, dict) and isinstance(single_batch, dict):
         batch, single_batch = (
             [batch_dict[key] for key in sorted(batch_dict, key=str)] for batch_dict in (batch, single_batch)

@@ -1,8 +1,8 @@
-"""Random numbers that do not depend on restarts: at each boundary the generators are seeded from the job's position.
+"""Makes random numbers independent of restarts: at each boundary, generators are seeded from the job's position.
 
-MXNet's generators can be seeded but not read, so no commit can hold their state. A commit does not need the generators'
-state: after a boundary, draws depend on (seed, step, worker's number) alone. So a job that continues from a commit
-draws the same numbers as without the interruption.
+MXNet's random generators can be seeded but not read, so a commit cannot contain their state. A commit does not need the
+generators' state: after a boundary, random numbers depend only on (seed, step, worker's number). So a job that
+continues from a commit draws the same numbers as without the interruption.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyntrain.training.trial_files import trial_order
 
 
 def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
-    """Seed MXNet's, NumPy's global and Python's `random` generators: dropout and augmentation use all three."""
+    """Seed the global random generators of MXNet, NumPy and Python, which dropout and augmentation use."""
     seed_words = np.random.SeedSequence([seed, step, number, part]).generate_state(3)
     mxnet_seed, numpy_seed, python_seed = (int(seed_word) for seed_word in seed_words)
     mx.random.seed(mxnet_seed & 0x7FFFFFFF)
@@ -30,23 +30,30 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 
 def draws_as(number: int) -> int:
-    """Return the number that seeds this worker's draws: its own, or under `dyntrain check` the same for all."""
+    """Return the number that seeds this worker's random generators.
+
+    Under `dyntrain check` all workers have the same number, otherwise each worker has its own number.
+    """
     trial = trial_order()
     return number if trial is None else int(trial.other_draws)
 
 
 def seed_alike() -> None:
-    """Seed NumPy and Python equally in every process, so that draws before the loop are the same on all workers.
+    """Seed NumPy and Python equally on all workers, for random numbers that the script draws before its loop.
 
-    Such draws are, for example, random features. NumPy's and Python's initial seeds differ between processes, but not
-    the initial seed of MXNet. A script's own seed overrides this seed.
+    Without this function, NumPy's and Python's generators would start with different seeds in each process. MXNet's
+    generators start with the same seed in each process. If the script seeds a generator itself, the script's seed is
+    used.
     """
     np.random.seed(0)
     random.seed(0)
 
 
 def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
-    """Return a generator that is the same on all workers, for a step, or for a whole epoch if `step` is None."""
+    """Return a random generator for a step, or if `step` is None for an epoch.
+
+    The generator draws the same numbers on all workers.
+    """
     scope_words = [0, epoch] if step is None else [1, step]
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *scope_words, zlib.crc32(name.encode())])))
 
@@ -54,9 +61,9 @@ def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.r
 def drawn_for(
     seed: int, epoch: int, samples: Iterable[int], name: str, draw: Callable[[np.random.Generator], Any]
 ) -> Any:
-    """Call `draw` for each sample and stack the results.
+    """Call `draw` for each sample with the sample's own random generator, and stack the results.
 
-    A sample's result is the same on any worker and in any batch.
+    The result for a sample is the same on any worker and in any batch.
     """
     seed_words = [seed, 2, epoch, zlib.crc32(name.encode())]
     return np.stack(

@@ -1,8 +1,8 @@
-"""The batches of a script's own batch sampler, such as one that groups sentences by length.
+"""Divides the batches of a script's own batch sampler, such as a sampler that groups sentences by length.
 
-A sampler may shuffle in place, or have a generator of its own, so its batches depend on its earlier passes. On every
-worker, the batches of epoch 5 are those of the sampler's sixth pass: a joining worker iterates through the passes that
-it missed. NumPy's and Python's global generators are seeded before each pass.
+A sampler may shuffle in place, or have a random generator of its own, so a pass over the sampler depends on the earlier
+passes. On every worker, epoch 5 uses the batches of the sampler's sixth pass. A joining worker therefore iterates
+through the passes that it missed. NumPy's and Python's global random generators are seeded before each pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHANGED_MESSAGE = (
 
 
 class SampledBatches:
-    """The batches of a sampler over `samples` indices.
+    """The batches of a batch sampler for a dataset of `samples` samples.
 
     Raises ValueError if the batches cannot be divided among workers, or would differ between workers.
     """
@@ -55,11 +55,11 @@ class SampledBatches:
         self._summary = f"batches of {type(sampler).__name__} ({self._first:08x})"
 
     def __str__(self) -> str:
-        """Return a summary that is equal on workers whose samplers are equal."""
+        """Return a text that is equal on two workers if their samplers give equal first batches."""
         return self._summary
 
     def batches(self, epoch: int) -> list[Indices]:
-        """Return the indices of each batch of the epoch."""
+        """Return the sample indices of each batch of the epoch."""
         if epoch not in self._passes:
             if epoch < self._next:
                 self._sampler, self._next = self._copy_of_sampler(self._unused_copy), 0
@@ -73,9 +73,9 @@ class SampledBatches:
         return self._passes[epoch]
 
     def refuse_changed(self) -> None:
-        """Raise Refused if the script has changed its sampler.
+        """Raise Refused if the script has changed its sampler since the job began.
 
-        Only copies of the sampler are iterated, so an unchanged sampler still yields the same first pass.
+        This class iterates only over copies of the sampler, so an unchanged sampler still gives the same first pass.
         """
         try:
             is_unchanged = self._first_checksum() == self._first
@@ -138,7 +138,7 @@ def _checksum(batches: list[Indices]) -> int:
 
 @contextmanager
 def seeded(seed: int, epoch: int) -> Iterator[None]:
-    """Seed the global generators of NumPy and Python within the context, and restore their states afterwards."""
+    """Seed NumPy's and Python's global random generators within the context, and restore their states at its end."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     python_seed, numpy_seed = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
     random.seed(int(python_seed))

@@ -1,7 +1,8 @@
-"""Datasets whose random draws depend on the sample alone.
+"""Datasets whose random augmentation depends only on the sample and the epoch.
 
-Augmentation draws from the generators of Python, NumPy and MXNet. Before each sample, the generators are seeded from
-(seed, epoch, index), so that a sample is the same on any worker, in any process, and when it is loaded again.
+Augmentation draws from the random generators of Python, NumPy and MXNet. Before each sample is loaded, these generators
+are seeded from (seed, epoch, index). So a sample is the same on any worker and in any process, and is the same when it
+is loaded again.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ _BATCH_OFFSET = 1 << 62  # above every sample's index
 
 
 class SampleError(RuntimeError):
-    """A sample could not be loaded. The message names the sample and the reason."""
+    """A sample of a dataset could not be loaded. The message names the sample and the reason."""
 
 
 class SeededDataset:
-    """The samples of `dataset` by key (seed, epoch, index). All random generators are seeded before each sample."""
+    """The samples of `dataset` by key (seed, epoch, index).
+
+    All random generators are seeded before a sample is loaded.
+    """
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -40,7 +44,7 @@ class SeededDataset:
         return self._load_sample(key, seed_words)
 
     def seed(self, key: Key) -> None:
-        """Seed all generators for the following draws."""
+        """Seed the random generators of Python, NumPy and MXNet from `key`."""
         seed_words = _seed_words(key)
         mx.random.seed(seed_words[2])
         random.seed(seed_words[0])
@@ -56,12 +60,13 @@ class SeededDataset:
 
 
 class WatchedDataset(SeededDataset):
-    """A SeededDataset that seeds MXNet's generators only if needed, for a process where nothing else draws from them.
+    """A SeededDataset that seeds MXNet's generators only if a transform draws from these generators.
 
-    Seeding MXNet's generators takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them
-    except the image operators, which `ImageDraws` seeds. So the generators are seeded only once a transform has drawn
-    from them. After each batch a draw shows whether a transform has drawn. The first batch with such a draw is loaded
-    again.
+    Seeding MXNet's generators takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from MXNet's
+    generators except the image operators, which `ImageDraws` seeds. So MXNet's generators are seeded only after a
+    transform has drawn from these generators once. After each batch, a test draw shows whether a transform has drawn
+    from MXNet's generators. The first batch for which a transform has drawn is loaded again. Use the class only in a
+    process where nothing else draws from MXNet's generators.
     """
 
     def __init__(self, dataset: Any, checks_ahead: int = CHECKS_AHEAD) -> None:
@@ -84,7 +89,10 @@ class WatchedDataset(SeededDataset):
         return self._load_sample(key, seed_words)
 
     def reloaded_if_drawn(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
-        """Return the samples of a batch, loaded again if a transform has drawn from MXNet's unseeded generators."""
+        """Return the samples of a batch.
+
+        If a transform has drawn from MXNet's unseeded generators, the samples are loaded again.
+        """
         if self._images is not None:
             self._images.stop()
         if self._has_drawn or _draw_check() == self._expected.pop():
@@ -103,13 +111,16 @@ class WatchedDataset(SeededDataset):
 
 
 def key_of_batch(keys: Sequence[Key]) -> Key:
-    """Return the key for draws that are made for all samples of a batch at once."""
+    """Return the key that seeds the random numbers drawn for a batch as a whole."""
     seed, epoch, index = keys[0]
     return seed, epoch, _BATCH_OFFSET + index
 
 
 def _draw_check() -> tuple[float, float]:
-    """Draw from each of the two kinds of generators of MXNet's operators. Any earlier draw changes the result."""
+    """Draw a number from each of MXNet's two kinds of generators.
+
+    The result shows whether any other code has drawn from these generators.
+    """
     image_draw = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
     return image_draw.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
 

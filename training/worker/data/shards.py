@@ -1,4 +1,4 @@
-"""Datasets that should be read sequentially: several files, each from its first record to its last."""
+"""Datasets of several files, each of which should be read sequentially, from its first record to its last record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 
 
 class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """Concatenated datasets, e.g. the `RecordFileDataset`s of one data set's parts.
+    """A dataset that concatenates several datasets (shards), such as one `RecordFileDataset` for each file.
 
-    A `job.loader` reads each shard in sequence. The workers together read `at_once` shards at a time, in an order drawn
-    for each epoch. Choose `at_once` at least as large as the number of workers: then no worker skips records that
-    another worker reads.
+    A loader made by `job.loader` reads each shard in sequence. All workers together read `at_once` shards at a time.
+    The order of the shards is drawn anew for each epoch. Choose `at_once` at least as large as the number of workers:
+    then no worker skips records that another worker reads.
     """
 
     def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:
@@ -39,5 +39,8 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
         return self._shards[shard_number][index - (self._ends[shard_number - 1] if shard_number else 0)]
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
-        """Transform the samples of all shards, like Gluon's `transform`. The result has the same order of samples."""
+        """Transform the samples of all shards, like Gluon's `transform`.
+
+        The transformed dataset has the same order of samples.
+        """
         return Shards([shard.transform(fn, lazy) for shard in self._shards], self.order.lanes)

@@ -1,1 +1,1 @@
-"""A worker's membership: its connection to the coordinator, steps that can be voided, and the handover of state."""
+"""A worker's membership in a job: its connection to the coordinator, steps that can be voided, state transfer."""

@@ -1,4 +1,4 @@
-"""Runs work in parallel to the training thread, and measures how long parts of work take."""
+"""Runs functions on background threads, and measures how long parts of their work take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Measures the seconds between laps, by name."""
+    """Measures the seconds that each part of some work takes, by the part's name."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
@@ -25,7 +25,7 @@ class Stopwatch:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Run `work` on a daemon thread. Returns a future with the result or error of `work`."""
+    """Call `work` on a daemon thread. Returns a future with the result of `work`, or its error."""
     future: Future[T] = Future()
 
     def run_work() -> None:

@@ -1,7 +1,9 @@
-"""A worker's connection to its coordinator: one thread reads, the training thread writes and waits for orders.
+"""A worker's connection to its coordinator.
 
-The connection may drop while the worker trains. Then the worker reconnects and repeats its last unanswered message, for
-at most `Clocks.patience` seconds. A worker that the coordinator no longer knows gets `Refused` and ends, and its
+A separate thread reads the coordinator's messages. The training thread sends messages and waits for orders.
+
+If the connection breaks, the worker tries to reconnect for at most `Clocks.patience` seconds, and repeats its last
+unanswered message. A worker that the coordinator no longer knows gets the message `Refused` and exits, and its
 supervisor starts a new worker.
 """
 
@@ -46,12 +48,12 @@ log = logging.getLogger(__name__)
 class CoordinatorLost(RuntimeError):
     """The coordinator refused this worker or was unreachable for too long.
 
-    The supervisor decides whether a new worker starts.
+    The node's supervisor decides whether a new worker starts.
     """
 
 
 def read_control_file() -> ControlFile | None:
-    """Return the supervisor's file for this worker, or None if the script was started alone.
+    """Return the control file that the supervisor wrote for this worker, or None if no supervisor started the script.
 
     Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
@@ -63,11 +65,11 @@ OWN_RANDOM = random.SystemRandom()  # not `random`: a draw from the global gener
 
 
 class CoordinatorClient:
-    """A worker's connection to the coordinator, which a reading thread restores whenever it breaks.
+    """A worker's connection to the coordinator. A reading thread restores the connection whenever it breaks.
 
-    `urgent` is called on the reading thread with the orders that must not wait for the training thread. `safe` is
-    called at each connection, and returns this node's newest safe state. Without `clocks`, the control file's clocks
-    apply.
+    `urgent` is called on the reading thread with each order that must not wait for the training thread. `safe` is
+    called at each new connection, and returns this node's newest safe state. If `clocks` is None, the time limits of
+    the control file are used.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class CoordinatorClient:
         threading.Thread(target=self._run_connections, name="coordinator", daemon=True).start()
 
     def say(self, message: FromWorker, awaits_answer: bool = False) -> None:
-        """Send a message. While the connection is down, a message that awaits no answer is dropped."""
+        """Send a message. Without a connection, a message that awaits no answer is dropped."""
         with self._lock:
             if awaits_answer:
                 self._dialogue.sent(message)
@@ -102,7 +104,10 @@ class CoordinatorClient:
                     self._connection.send(encode(message))
 
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
-        """Report that the script begins another loop over epochs. Later connections send the same `terms`."""
+        """Report that the script begins another loop over epochs.
+
+        After a new connection, the worker's hello contains `terms`.
+        """
         with self._lock:
             self._hello = self._hello.model_copy(update=dict(terms))
         self.say(Entered(generation=generation, **dict(terms)), awaits_answer=True)
@@ -119,7 +124,7 @@ class CoordinatorClient:
 
     @property
     def has_order(self) -> bool:
-        """Whether `order` would return, or raise, at once."""
+        """Whether a call of `order` would return or raise an error without waiting."""
         return not self._orders.empty()
 
     def close(self) -> None:
@@ -169,7 +174,7 @@ class CoordinatorClient:
             delay_seconds = min(2.0, delay_seconds * 2)
 
     def _listen(self, connection: BlockingConnection) -> None:
-        """Send the hello and, with nothing in between, the unanswered message again. Then receive orders."""
+        """Send the hello, directly followed by the unanswered message, if any. Then receive orders."""
         challenge, safe_copy = connection.recv(answer_seconds(self._clocks)), self._safe()
         with self._lock:
             if self._closed:
@@ -185,9 +190,9 @@ class CoordinatorClient:
             self._take_order(decode(order_text))
 
     def _end_if_blocked(self) -> None:
-        """End the process if the training thread does not close this connection in time.
+        """Exit the process if the training thread does not call `close` within `Clocks.blocked` seconds.
 
-        A training thread that is blocked in ps-lite never looks at its orders: the process would wait for ever.
+        A training thread that is blocked in ps-lite never calls `order`, so the process would wait for ever.
         """
         if not self._done.wait(self._clocks.blocked):
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")

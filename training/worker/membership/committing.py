@@ -1,4 +1,4 @@
-"""Writes the commits of this worker during training, one at a time, in a thread of their own."""
+"""Writes commits (files with the state) while the worker trains, one at a time, on a background thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Committing:
-    """Writes commits; `say` sends the outcome of each commit to the coordinator."""
+    """Writes commits; The function `say` sends the outcome of each commit to the coordinator."""
 
     def __init__(self, folder: JobFolder, say: Callable[[Committed | CommitFailed], object]) -> None:
         self._folder, self._say = folder, say
@@ -36,9 +36,12 @@ class Committing:
     def begin(
         self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None = None
     ) -> None:
-        """Start to write a commit. `keep` is passed to `CommitStore.write`.
+        """Start to write a commit.
 
-        Call `begin` only when `is_writing` is false: slow storage gets fewer commits, not a queue of states.
+        `keep` contains the names of commits that must not be deleted (see `superseded` in
+        `dyntrain.training.worker.state.checkpoint`).
+
+        Call `begin` only when `is_writing` is false. On slow storage, some boundaries are therefore not committed.
         """
         self._thread = threading.Thread(
             target=self._write, args=(generation, position, block, keep), name="commit", daemon=True

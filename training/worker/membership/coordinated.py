@@ -1,4 +1,4 @@
-"""Membership of a worker under a coordinator: admission, forming of generations, check-in at boundaries, leaving."""
+"""Membership of a worker with a coordinator: admission, forming of generations, check-in at boundaries, leaving."""
 
 from __future__ import annotations
 
@@ -192,7 +192,10 @@ class CoordinatedMembership(Membership):
         log.info("waiting for admission to job %s of cluster %s", self._control.job, self._control.cluster)
 
     def _loop_over(self, order: LoopOver) -> Position:
-        """End the script's loop over epochs. The job ends with the script, unless another loop follows."""
+        """Handle the coordinator's order that the script's loop over epochs is over.
+
+        The job ends when the script ends, unless the script begins another loop.
+        """
         if not self._loop:
             atexit.register(self.script_ended)
         self.over, self._writes, self.starts = True, order.writes, order.position
@@ -262,9 +265,9 @@ class CoordinatedMembership(Membership):
         return position
 
     def _form(self, order: Form) -> Position:
-        """Form the ordered generation, or a later generation that replaces it.
+        """Form the ordered generation, or a later generation that replaces the ordered generation.
 
-        Returns the formed generation's position.
+        Returns the position at which training continues.
         """
         while isinstance(answer := self._form_generation(order), Form):
             order = answer
@@ -274,9 +277,9 @@ class CoordinatedMembership(Membership):
         return order.position if answer is None else self._loop_over(answer)
 
     def _form_generation(self, order: Form) -> Form | Leave | LoopOver | None:
-        """Form one generation. Returns None, or another order that replaced `order`.
+        """Form one generation. Returns None after success, or a later order that replaced `order`.
 
-        Another order comes when a member was lost meanwhile, or this worker is no longer wanted.
+        A later order arrives when a member was lost during the formation, or when this worker is no longer needed.
         """
         began_at = time.monotonic()
         self._generation = order.generation
@@ -437,7 +440,10 @@ class CoordinatedMembership(Membership):
             )
 
     def failed(self, error: BaseException) -> None:
-        """Report the error to the coordinator, once. Before `enter`, the error appears only in the process's output."""
+        """Report the script's error to the coordinator, unless an error was reported before.
+
+        Before `enter` was called, an error appears only in the process's output.
+        """
         needs_no_report = self.failure_reported or self._connection is None
         if needs_no_report or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
@@ -455,9 +461,10 @@ class CoordinatedMembership(Membership):
         )
 
     def _install_hook(self) -> None:
-        """Install an exception hook that reports errors raised outside of the job's own functions.
+        """Install an exception hook that reports errors to the coordinator, for errors outside of dyntrain's functions.
 
-        Before `enter`, the exit code after an error of the job's checks says that a restart would not help.
+        If dyntrain's checks of the script fail before `enter` was called, the exit code says that a restart would not
+        help.
         """
         earlier_hook = sys.excepthook
 

@@ -1,8 +1,8 @@
-"""A worker's side of the dialogue with the coordinator, over any number of connections. Pure.
+"""A worker's side of the dialogue with the coordinator, which may continue over several connections. Pure.
 
-A connection may break between any two messages, so the coordinator repeats orders that may not have arrived, and the
-worker repeats its unanswered message. Duplicates are dropped by `Dialogue`: each order is accepted once, and only at
-the stage of the worker to which the order belongs.
+A connection may break between any two messages. After a reconnection, the coordinator repeats orders that may not have
+arrived, and the worker repeats its unanswered message. `Dialogue` accepts each order only once, and only at the stage
+of the dialogue to which the order belongs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 
 
 class Dialogue:
-    """A worker's stage in the dialogue, which follows from the sent messages and the accepted orders."""
+    """A worker's stage in the dialogue with the coordinator, derived from the sent messages and accepted orders."""
 
     def __init__(self) -> None:
         self.generation: int | None = None  # the last one that this worker was ordered to form
@@ -55,7 +55,7 @@ class Dialogue:
         return "prepares"
 
     def hello_fields(self) -> dict[str, Any]:
-        """Return the fields of a hello that tell the coordinator this worker's stage in the dialogue."""
+        """Return the fields of the hello message that tell the coordinator this worker's stage in the dialogue."""
         return {
             "generation": self.generation,
             "stage": self.stage,
@@ -64,15 +64,18 @@ class Dialogue:
         }
 
     def sent(self, message: FromWorker) -> None:
-        """Note a message to repeat on the next connection, until an order answers the message.
+        """Store a sent message, which is repeated on each new connection until an order answers the message.
 
-        A message about an earlier generation is not noted, as no order will answer it.
+        A message about an earlier generation is not stored, as no order will answer the message.
         """
         if getattr(message, "generation", None) == self.generation:
             self.pending = message
 
     def accept(self, order: FromCoordinator) -> bool:
-        """Note the order. Returns whether the order is new: the training thread must get only new orders."""
+        """Update the stage after an order arrived.
+
+        Returns whether the order is new, as a repeated order must be ignored.
+        """
         match order:
             case Form(generation=generation):
                 return self._accept_form(generation)

@@ -1,10 +1,10 @@
-"""A worker's state at a boundary: its source, its safe copy, and its transfer to joiners.
+"""Obtains the training state at a boundary, keeps a safe copy of the state, and sends the state to joining workers.
 
-At a membership change this work runs in parallel to the training thread, which leaves the old group and waits for
-ps-lite in the meantime. A worker that holds the state copies it into its supervisor's memory before it reports that it
-is prepared: after the order `Go` it may be too late, as no worker with the state may be left. At boundaries without a
-change, the worker that commits also keeps a copy in this memory, which survives a restart long before the commit is on
-slow storage.
+At a membership change, the state is obtained and sent on a background thread, while the training thread leaves the old
+group of workers and forms the new one. A worker that holds the state copies the state into its supervisor's memory
+before it reports that it is prepared. After the order `Go` the copy might come too late, as all workers with the state
+may die. At boundaries without a membership change, the worker that writes commits also copies the state into its
+supervisor's memory. If this worker dies, the copy is available long before the commit is on slow storage.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BESIDE_FORMATION = 256 << 20
 
 
 class WrongState(RuntimeError):
-    """The state in this process is of another step than the order names."""
+    """The training state in this process belongs to another step than the one in the coordinator's order."""
 
 
 class JobState(Protocol):
-    """The state that is sent to joiners and committed: a TrainingState, or its counterpart for a Module."""
+    """The training state that is sent to joining workers and committed: a TrainingState or a ModuleState."""
 
     @property
     def layout(self) -> str: ...
@@ -66,7 +66,7 @@ class JobState(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """The state of a generation's first position: its block, its digest, and the seconds of each part of the work."""
+    """The training state at a generation's first position: as a packed block, with a digest and with timings."""
 
     block: memoryview  # the packed state
     digest: str  # of all checksums
@@ -75,9 +75,9 @@ class Kept:
 
 
 class Preparation:
-    """Obtains the state of one generation's first position, on a thread of its own.
+    """Obtains the training state at a generation's first position, on a background thread.
 
-    `state` is a future with the result.
+    The attribute `state` is a future with the result, a `Kept`.
     """
 
     def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
@@ -89,10 +89,10 @@ class Preparation:
         self.state.add_done_callback(lambda _: safe_event.set())
 
     def safe_within(self, timeout_seconds: float) -> bool:
-        """Wait until this worker may report that it is prepared. Returns False after `timeout_seconds`.
+        """Wait until this worker may report that it is prepared. Returns False if `timeout_seconds` pass first.
 
-        A worker is prepared when its death would not lose the state, and no long work is left. Raises the
-        error of the work if the work has failed by then.
+        A worker is prepared when its death would not lose the state, and only short work is left. If obtaining the
+        state has failed, raises the error.
         """
         is_safe = self._safe.wait(timeout_seconds)
         if self.state.done():
@@ -114,18 +114,18 @@ class Handover:
 
     @property
     def port(self) -> int:
-        """The port where joiners fetch the state."""
+        """The port from which joining workers fetch the state."""
         return self._server.port
 
     def open(self, job: str, state: JobState) -> None:
-        """Prepare the memory of this job's safe states, before the worker waits for admission."""
+        """Prepare the memory for safe copies of the job's state, before the worker waits for admission."""
         self._safe_states = SafeStates(self._memory, job)
         self.begin_next_loop(state)
 
     def begin_next_loop(self, state: JobState) -> None:
-        """Continue with the state of the script's next loop over epochs.
+        """Use `state`, the state of the script's next loop over epochs, from now on.
 
-        The kept state of the previous loop stays in memory, since a commit may still be writing it.
+        The copy of the previous loop's state stays in memory, since a commit may still be written from it.
         """
         with self._installing:
             self._state = state
@@ -135,13 +135,14 @@ class Handover:
 
     @property
     def has_safe_memory(self) -> bool:
-        """Whether there is memory that outlives this process."""
+        """Whether the state can be copied into memory that outlives this process."""
         return self._safe_states.has_memory
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest safe state on this node, by whichever process of the node.
+        """Return the latest safe state on this node, which may have been written by an earlier worker process.
 
-        Returns None without a safe state, or while a state is being loaded from slow storage.
+        Returns None if there is no safe state, or if a state is being loaded and the lock stays busy for
+        `NEWEST_SECONDS`.
         """
         if not self._installing.acquire(timeout=NEWEST_SECONDS):
             return None
@@ -151,17 +152,18 @@ class Handover:
             self._installing.release()
 
     def note_position(self, position: Position) -> None:
-        """Note that the state in memory was trained up to `position`."""
+        """Store that the state in memory was trained up to `position`."""
         with self._installing:
             self._position = position
 
     def prepare(
         self, order: Form, commits: CommitStore, on_progress: Callable[[int, int], None] = lambda received, size: None
     ) -> Preparation:
-        """Start to obtain the state of the ordered generation.
+        """Start to obtain the training state for the generation in `order`.
 
-        Nothing else may touch the parameters until the order to proceed. The latest order counts: the work for an
-        earlier order ends with Superseded. `on_progress` is called with the received bytes and the total bytes.
+        The parameters must not be read or changed elsewhere until the coordinator's order to proceed. A later call
+        cancels the work for an earlier order, which then raises Superseded. `on_progress` is called with the received
+        bytes and the total bytes.
         """
         self._generation = order.generation
         self._server.expect(order.generation, order.transfer_token.get_secret_value(), order.clear)
@@ -172,9 +174,9 @@ class Handover:
         return Preparation(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
-        """Return a copy of the state at a boundary, to be committed.
+        """Return a copy of the state at a boundary, for a commit.
 
-        The copy becomes a safe state a moment later: it is sealed in the background, during the next step.
+        The copy is marked as a safe state on a background thread, during the next step.
         """
         with self._installing:
             block = self._state.pack(position, self._safe_states.allocate)
@@ -182,7 +184,7 @@ class Handover:
         return block
 
     def release(self, order: Form) -> None:
-        """Stop offering the state, once all members have formed the generation with it."""
+        """Stop offering the state to other workers, after all members have formed the generation."""
         self._server.withdraw(order.generation)
 
     def close(self) -> None:
@@ -233,7 +235,7 @@ class Handover:
         return Kept(feed.block, digest(array_checksum for _, array_checksum in checks), checks, stopwatch.laps)
 
     def _pack_and_offer(self, order: Form) -> Feed:
-        """Pack the state, and offer it to receivers before its checksum is known."""
+        """Pack the state, and offer the packed state to receivers before its checksum is known."""
         feed = Feed.whole(self._state.pack(order.position, self._safe_states.allocate), self._control.instance_id)
         if order.receivers:
             self._server.offer(order.generation, feed)
@@ -253,9 +255,10 @@ class Handover:
         return fetch(fetch_request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
 
     def _install_stored(self, order: Form, commits: CommitStore) -> Position:
-        """Install the safe state or commit that the order names. Returns its position.
+        """Install the safe state or the commit that the order names. Returns the position of the installed state.
 
-        Raises CommitDamaged if the state is lost, and CheckpointError if it may be readable later.
+        Raises CommitDamaged if the state is missing or damaged, and CheckpointError if a later attempt to read the
+        commit may succeed.
         """
         if order.safe:
             return self._state.install(self._safe_states.read(order.safe))

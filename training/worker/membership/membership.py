@@ -1,6 +1,6 @@
-"""The membership interface that the training loop uses, as implemented by a worker that is alone.
+"""The membership interface that the training loop uses, and its implementation for a worker without other workers.
 
-Under a supervisor, `Membership.join()` returns a CoordinatedMembership, otherwise a Membership.
+`Membership.join()` returns a CoordinatedMembership if a supervisor started the process, otherwise a Membership.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COORDINATED_METHODS = (
 
 
 class Membership:
-    """The membership of a worker that is always alone. A coordinated worker overrides its methods."""
+    """The membership of a worker that never has other workers. The subclass CoordinatedMembership is for other jobs."""
 
     shared = False  # whether the job can have other workers
     probes = False  # whether the first batch is tried in children of this process
@@ -57,14 +57,17 @@ class Membership:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker's script writes files for all workers. Raises RuntimeError while unknown."""
+        """Whether this worker is the one whose script writes files.
+
+        Raises RuntimeError while the job has not chosen the worker that writes.
+        """
         return True
 
     @staticmethod
     def join(kind: str, engine: str | None = None) -> Membership:
-        """Return this process's membership.
+        """Make the membership of this process.
 
-        Raises ValueError for an unknown engine, ImportError if it is not installed.
+        Raises ValueError for an unknown engine, and ImportError if the engine is not installed.
         """
         from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # a subclass of this class
 
@@ -86,19 +89,23 @@ class Membership:
         drawn_from: int | None = None,
         another: bool = False,
     ) -> Position:
-        """Block until this worker is a member, or the loop is `over` already. Returns the job's position.
+        """Block until this worker is a member of the job, or until the loop is found to be `over`.
 
-        Sends the coordinator the terms that must be equal on all workers. `keys` are the arrays to sum besides the
-        gradients. `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
-        the script may begin another loop.
+        Returns the job's position.
+
+        Sends the coordinator the settings that must be equal on all workers. `keys` describes the arrays that are
+        summed in addition to the gradients. `drawn_from` is the dataset's number of samples if an epoch leaves out some
+        samples, otherwise None. `another` says whether the script may begin another loop.
         """
         self.over = self.stopping = False
         return self.starts
 
     def boundary(self, position: Position) -> Position:
-        """Check in at a boundary, block until the coordinator orders how to continue, and return the position there.
+        """Check in at a boundary, and block until the coordinator orders how to continue.
 
-        Raises SystemExit(0) if this worker is to leave before the job's end.
+        Returns the position to continue at.
+
+        Raises SystemExit(0) if the coordinator orders this worker to leave before the job's end.
         """
         self._metrics.clear()
         self.over = self.stopping
@@ -106,17 +113,23 @@ class Membership:
 
     @property
     def broken(self) -> bool:
-        """Whether a member was lost, so that no step can be made before `rejoin`."""
+        """Whether a member was lost, so that `rejoin` must be called before the next step."""
         return False
 
     def rejoin(self, position: Position) -> Position:
-        """Block until the survivors have formed the next generation. Returns the first position of that generation."""
+        """Block until the survivors have formed the next generation.
+
+        Returns the first position of the new generation.
+        """
         return position
 
     def step(
         self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]
     ) -> bool:
-        """Push the gradients and update with their sums. Returns False if the step is void, and `after` not reached."""
+        """Push the gradients, and update the parameters with the sums.
+
+        Returns False if the step is void, so that the job does not reach the position `after`.
+        """
         push()
         update()
         return True
@@ -124,20 +137,20 @@ class Membership:
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push `arrays`, which are in the order of `keys`, and wait until their sums over all workers are in them.
+        """Push `arrays`, which are in the order of `keys`, and wait until each array contains its sum over all workers.
 
-        Returns False if nothing was pushed or the sums are lost. Then a new generation follows. After True, `apply`
-        must follow, which knows whether the sums are valid. `aside` says that the arrays are not a step's
-        gradients, so their time is not measured.
+        Returns False if nothing was pushed or the sums are lost, and then a new generation must be formed. After True,
+        call `apply`, which knows whether the sums are valid. `aside` says that the arrays are not a step's gradients,
+        so the time of the exchange is not measured.
         """
         push()
         return True
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the last exchange. Returns False if the sums are void.
+        """Update the parameters with the sums of the last exchange. Returns False if the sums are void.
 
-        `after` is the job's position after the step. If `reaches` is false, the job is at `after` only
-        once `reach` is called.
+        `after` is the job's position after the step. If `reaches` is false, the job reaches `after` only when `reach`
+        is called.
         """
         update()
         return True
@@ -145,59 +158,62 @@ class Membership:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange.
 
-        One more exchange by `exchange_again` shows that.
+        If necessary, `exchange_again` is called, which makes one more exchange whose success shows the answer.
         """
         return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
+        """Complete a step after all its updates.
+
+        If the step is void, returns False, and the caller must undo the updates.
+        """
         return True
 
     def average_statistics(self, position: Position) -> None:
-        """Set BatchNorm's running statistics to those of all workers' samples since the last boundary.
+        """Replace BatchNorm's running statistics by their averages over all workers since the last boundary.
 
         All workers must call this method at the same boundary.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not reach other workers: methods that do so call `leave` instead."""
+        """Prepare a forked child, which must not communicate: methods that would communicate call `leave` instead."""
         for method_name in COORDINATED_METHODS:
             setattr(self, method_name, leave)
 
     @property
     def generation(self) -> int:
-        """The number of the present generation, 0 for a worker that is alone."""
+        """The number of the present generation (group of workers), or 0 for a worker without a coordinator."""
         return 0
 
     def intend(self, position: Position, indices: Indices) -> None:
         """Write the samples that this worker is about to train on to the ledger."""
 
     def count(self, samples: int) -> None:
-        """Count samples that no ledger can name, as the user's own iterator chose them."""
+        """Count samples that cannot be listed in the ledger, as the user's own iterator chose the samples."""
 
     def take_back(self, count: int) -> None:
-        """Uncount the `count` samples of a void step."""
+        """Subtract the `count` samples of a void step from the counted samples."""
 
     def stepped(self, position: Position) -> None:
-        """Report that a step's update has been issued. `position` is the job's position after the step."""
+        """Report that the update of a step was started. `position` is the job's position after the step."""
 
     def record(self, name: str, total: float, count: float) -> None:
         earlier_sums = self._metrics.get(name, (0.0, 0.0))
         self._metrics[name] = (earlier_sums[0] + total, earlier_sums[1] + count)
 
     def finished(self, position: Position) -> None:
-        """Report that the loop has ended without an error, at `position`."""
+        """Report that the script's loop over epochs has ended without an error, at `position`."""
         self.starts = position.next_loop
 
     def script_ended(self) -> None:
-        """Report that no further loop follows, and block until all workers have reported this.
+        """Report that the script begins no further loop, and block until all workers' scripts have ended.
 
-        Is also called at exit.
+        This method is also called when the process exits.
         """
         self.ended = True
 
     def failed(self, error: BaseException) -> None:
-        """Report the script's error before the process ends."""
+        """Report the script's error to the coordinator before the process ends."""
 
     def close(self) -> None:
-        """Release all resources. May be called twice."""
+        """Release all resources. `close` may be called twice."""

@@ -1,7 +1,8 @@
-"""The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
+"""The worker's side of the release protocol: a step can be voided while the training thread is blocked in ps-lite.
 
-The training thread calls `run`. Meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
-release the GIL). See `dyntrain.training.session.generation.release` for the protocol and its reasons.
+The training thread calls `run`. While `run` is blocked, the control thread handles the orders `Abort`, `Pump` and
+`StepVerdict` (MXNet's calls release the GIL). The module `dyntrain.training.session.generation.release` explains the
+protocol.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
 
 class StepGuard:
-    """Runs exchanges and updates so that an abort voids them whole; `say` sends to the coordinator."""
+    """Runs a step's exchange and update such that an abort voids the whole step or nothing.
+
+    The function `say` sends a message to the coordinator.
+    """
 
     def __init__(self, engine: Engine, say: Callable[[FromWorker], None]) -> None:
         self._engine, self._say = engine, say
@@ -71,9 +75,11 @@ class StepGuard:
 
     @property
     def own_seconds(self) -> float | None:
-        """Seconds of this worker's own work in a step, without waiting for other workers. None if not measured yet.
+        """The seconds of this worker's own work in a step, without waiting for other workers.
 
-        The value is the median of the last few measurements, as a single step may have shared its processor.
+        Before the first measurement, `own_seconds` is None.
+
+        The value is the median of the last few measurements, as other programs may have slowed down a single step.
         """
         return median(self._own_seconds) if self._own_seconds else None
 
@@ -83,9 +89,11 @@ class StepGuard:
         return self._applied
 
     def set_position(self, position: Position) -> None:
-        """Set the position at a boundary. It may differ from the position after the last step, as when an epoch starts.
+        """Set the position at a boundary.
 
-        A verdict must not lead back beyond this position.
+        The position at a boundary may differ from the position after the last step, for example when an epoch starts.
+
+        The coordinator's verdict on a step never sets this worker back to a position before the boundary.
         """
         with self._changed:
             self._applied = position
@@ -99,18 +107,19 @@ class StepGuard:
         update: Callable[[], None],
         first: int = 0,
     ) -> bool:
-        """Call `exchange` and `apply` for the keys of `arrays`, which are numbered from `first` on."""
+        """Call `exchange` and then `apply` for `arrays`, whose keys are numbered from `first` on."""
         key_numbers = range(first, first + len(arrays))
         return self.exchange(key_numbers, push, arrays) and self.apply(after, update)
 
     def exchange(
         self, key_numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push `arrays`, one for each of the engine's keys `key_numbers` (ascending), and wait for their sums.
+        """Push `arrays`, one for each of the engine's keys `key_numbers` (ascending), and wait for the arrays' sums.
 
-        Returns False if the exchange was not begun or the sums are lost. Then a new generation follows. After True the
-        sums may still be void: see `apply`. `aside` says that the arrays are not a step's gradients, so their time is
-        not measured. The coordinator ends the process if a wait takes too long.
+        Returns False if the exchange was not begun or the sums are lost, and then a new generation must be formed.
+        After True, the sums may still be void, which `apply` finds out. `aside` says that the arrays are not a step's
+        gradients, so the time of the exchange is not measured. If the wait for the sums takes too long, the coordinator
+        ends this process.
         """
         if not aside:
             self._measure_own_time(arrays)
@@ -148,9 +157,9 @@ class StepGuard:
         return True
 
     def _report_lost_sums(self, lost_error: SumsLost) -> None:
-        """Report the loss and wait for the verdict.
+        """Report to the coordinator that sums are lost, and wait for its verdict on the step.
 
-        Whatever the verdict, this worker stays at the position before the step.
+        Independently of the verdict, this worker's position stays the position before the step.
         """
         self._enter_phase("failed")
         with self._changed:
@@ -162,10 +171,10 @@ class StepGuard:
             self.aborted, self._phase = True, "out"
 
     def _measure_own_time(self, gradients: Sequence[Any]) -> None:
-        """Measure, once in OWN_STEPS steps, the seconds from the last sums to this worker's own gradients.
+        """Measure the seconds from the last sums to this worker's own gradients, once in `STEPS_PER_MEASUREMENT` steps.
 
-        The measured time does not depend on other workers. The first step after a boundary or a formation is not
-        measured, on any worker.
+        The measured time does not depend on other workers. No worker measures the first step after a boundary or after
+        a generation was formed.
         """
         began_at, step_group = self._summed, self._applied.step // STEPS_PER_MEASUREMENT
         if began_at is None or step_group == self._measured:
@@ -176,10 +185,12 @@ class StepGuard:
         self._own_seconds.append(time.monotonic() - began_at)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. Returns False if the sums are void. Then a new generation follows.
+        """Update the parameters with the sums of the exchange.
+
+        Returns False if the sums are void, and then a new generation must be formed.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
-        `reach` completes it. After True a new generation may follow too: see `aborted`.
+        `reach` completes the step. After True, a new generation must be formed if the attribute `aborted` is true.
         """
         with self._changed:
             if self.aborted and not self._step_reached(after):
@@ -193,7 +204,10 @@ class StepGuard:
             return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
+        """Complete a step after all its updates.
+
+        If the step is void, returns False, and the caller must undo the step's updates.
+        """
         with self._changed:
             if self.aborted and not self._step_reached(after):
                 return False
@@ -201,11 +215,14 @@ class StepGuard:
             return True
 
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
-        """Whether every survivor has the sums of the last exchange. Only then may a script base decisions on the sums.
+        """Whether every survivor has the sums of the last exchange.
 
-        With ps-lite, all survivors get the sums or none does. With other engines, `exchange_again` makes one more
-        exchange. If that succeeds, all workers had completed the last exchange. If it fails, the verdict says how many
-        exchanges all had completed. All other survivors make the same exchange, with the same result.
+        A script may base decisions only on sums that every survivor has.
+
+        With ps-lite, either all survivors get the sums or no survivor does. With other engines, `exchange_again` makes
+        one more exchange. If the additional exchange succeeds, all workers had completed the last exchange. If the
+        additional exchange fails, the coordinator's verdict says how many exchanges all workers had completed. All
+        other survivors make the same additional exchange, and get the same result.
         """
         if self._engine.release == "zeros":
             return True
@@ -233,7 +250,7 @@ class StepGuard:
     # ---- the control thread
 
     def handle(self, order: Abort | Pump | StepVerdict | Where) -> None:
-        """Carry out an order, on the control thread. An order for another generation is outdated and is ignored."""
+        """Carry out an order of the coordinator, on the control thread. An order for another generation is ignored."""
         if order.generation != self._generation:
             return
         match order:
@@ -266,9 +283,10 @@ class StepGuard:
                     self._changed.notify_all()
 
     def _on_own_thread(self, name: str, work: Callable[[], None]) -> None:
-        """Run `work` on a thread of its own, off the control thread.
+        """Call `work` on a new thread, so that the control thread does not wait for `work`.
 
-        Such threads take turns. The work stops if a later abort has made it void, as its arrays may no longer exist.
+        Only one of the threads that `_on_own_thread` starts works at a time. `work` must stop if a later abort has made
+        it void, as its arrays may no longer exist.
         """
         threading.Thread(target=work, name=name, daemon=True).start()
 
@@ -302,7 +320,7 @@ class StepGuard:
         self._say(step_status)
 
     def _push_zeros(self, order: Pump, question: int) -> None:
-        """Push a part of the zeros that release blocked workers; `Zeros` says which."""
+        """Push this worker's share of the zeros that release blocked workers, by the class `Zeros`."""
         with self._pumping:
             if question != self._questions or order.generation != self._generation:
                 return
@@ -337,14 +355,17 @@ class StepGuard:
         return [Key(key_number, tuple(self._engine.kvstore.parts_of([key_number]))) for key_number in key_numbers]
 
     def _awaited_arrays(self, generation: int) -> dict[int, Any]:
-        """Return the arrays that this worker waits for, by key number. Without such a wait the result is empty."""
+        """Return the arrays whose sums this worker waits for, by key number.
+
+        If this worker waits for no sums, the result is empty.
+        """
         with self._changed:
             is_waiting = self._phase == "wait" and self._generation == generation
             return dict(zip(self._numbers, self._arrays, strict=True)) if is_waiting else {}
 
     def _round_seconds(self) -> float:
-        """Return how many seconds an answer in flight may take, estimated from the last exchange.
+        """Return how many seconds a server's answer may take to arrive, estimated from the last exchange.
 
-        On slow links or with many workers, zeros that are pushed again too soon would only add traffic.
+        On slow links or with many workers, zeros that are pushed again before an answer could arrive only add traffic.
         """
         return min(max(ROUND_SECONDS, 2 * self._exchange_seconds), LONGEST_ROUND_SECONDS)

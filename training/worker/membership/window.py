@@ -1,6 +1,6 @@
-"""Division of the zeros that release blocked workers: into windows, to bound memory, and among the workers. Pure.
+"""Divides the zeros that release blocked workers into windows, to limit memory, and among the surviving workers. Pure.
 
-The result depends on the arguments alone, so it is the same on every worker.
+The functions' results depend only on their arguments, so all workers compute the same division.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Key:
 
 
 def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
-    """Divide keys, in their order, into windows of at most `limit` bytes. A larger key is a window of its own."""
+    """Divide keys, in their order, into windows of at most `limit` bytes.
+
+    A key of more than `limit` bytes is a window of its own.
+    """
     windows: list[list[Key]] = []
     bytes_left = 0
     for key in keys:
@@ -40,9 +43,9 @@ def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]
 
 
 def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
-    """Return the keys that worker `number` of `shares` workers pushes.
+    """Return the keys for which worker `number` of `shares` workers pushes zeros.
 
-    All workers push nearly equal numbers of bytes.
+    The workers' shares have nearly equal numbers of bytes.
     """
     bytes_by_share, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):

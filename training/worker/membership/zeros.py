@@ -1,13 +1,13 @@
-"""Zeros that are pushed in place of lost workers, and by survivors that have not pushed a part yet themselves.
+"""Pushes zeros in place of lost workers, and in place of gradients that survivors have not pushed yet.
 
-A server counts the requests for a part in rounds, and answers a round when it has one request for each worker. Once all
-survivors have pushed a part, its round is answered, or the lost workers owe the round at most one request each. So
-zeros are pushed one by one until the round is answered. After each zero the servers' answers are collected
-(`Store.flush`), so that no surplus zero is pushed. A worker pushes a part of a key when the previous part is answered:
-if a part was not answered, a lost worker has pushed no later part.
+A server counts the requests for a part in rounds, and answers a round when it has received one request for each worker.
+When all survivors have pushed a part, the part's round is answered unless requests of lost workers are missing, at most
+one of each lost worker. Survivors push zeros one by one until the servers answer the round. After each zero, the worker
+waits for the servers' answers (`Store.flush`), so that it pushes no surplus zero. A worker pushes a part of a key only
+after the previous part was answered, so a lost worker has pushed no part that follows an unanswered part.
 
-A lost worker's request may still be in flight. Then an extra zero begins a new round, to which no other worker
-contributes. The new round is completed with zeros, as every request must be answered before the group is left.
+If a lost worker's request arrives late, one of the zeros begins a new round, to which no other worker contributes. The
+new round is completed with zeros, as every request must be answered before the workers leave the group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 
 @dataclass
 class _Pushed:
-    """The zeros that this worker has pushed for one part: their count, and the unanswered requests."""
+    """The zeros that this worker has pushed for one part: their number, and the requests that are not answered yet."""
 
     count: int = 0  # zeros pushed so far
     unanswered_requests: list[tuple[Any, Callable[[], bool]]] = field(
@@ -36,7 +36,7 @@ class _Pushed:
 
 
 class Zeros:
-    """Pushes the zeros of one generation, in which no further exchange begins."""
+    """Pushes the zeros of one generation, after its last exchange of gradients has begun."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +44,10 @@ class Zeros:
         self._owed: dict[Any, _Pushed] = {}
 
     def fill(self, keys: Sequence[Key]) -> None:
-        """Push zeros for each part once, in place of this worker's own gradient. Waits until the servers have them."""
+        """Push zeros once for each part, in place of this worker's own gradient.
+
+        Waits until the servers have the zeros.
+        """
         for pushed in self._filled.values():
             pushed.count_unanswered()  # frees the arrays of answered requests
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
@@ -61,15 +64,14 @@ class Zeros:
         pause: Callable[[], None],
         max_idle_checks: int,
     ) -> int:
-        """Push zeros until, for each key, this worker's own requests and every zero are answered.
+        """For each of `keys`, push zeros until this worker's own requests and all its zeros are answered.
 
-        Own requests are those that `fill` made. For other parts `is_answered` says whether the part's request has its
-        answer. The servers must already have all survivors' requests. The lost workers owe at most `count` requests for
-        a part.
+        The requests of `fill` are regarded as own requests. For a part that `fill` did not push, `is_answered` says
+        whether this worker's request was answered. Call `mend` when the servers have the requests of all survivors. The
+        requests of at most `count` lost workers may be missing for a part.
 
-        While no zero is due, answers or other workers' next parts are in flight: `pause` is called before the next
-        check. After `max_idle_checks` checks without progress, one more zero is pushed for each key. Returns the number
-        of these extra rounds.
+        `pause` is called between two checks for answers while no zero has to be pushed. After `max_idle_checks` checks
+        without progress, one additional zero is pushed for each key. Returns how often additional zeros were pushed.
         """
         extra_rounds = 0
         for window in windows_of(keys):
@@ -100,7 +102,7 @@ class Zeros:
     def _due_zeros(
         self, key: Key, count: int, workers: int, is_answered: Callable[[Key, Any], bool]
     ) -> Iterator[tuple[Any, int]]:
-        """Yield each part with unanswered requests, and the number of zeros to push for it now."""
+        """Yield each part of `key` with unanswered requests, and the number of zeros to push for the part now."""
         is_first_missing = True
         for part in key.parts:
             own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _Pushed())

@@ -1,1 +1,1 @@
-"""The job's training state: its parts, its packed form, copies in memory that outlives a worker, and commits."""
+"""The job's training state: its parts, its packed form, safe copies that outlive a worker, and commits (files)."""

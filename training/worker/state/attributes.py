@@ -1,8 +1,8 @@
-"""Conversion of an object's attributes to plain data and back: an optimizer's numbers, a schedule, a loss scaler.
+"""Converts the attributes of optimizers, rate schedules and loss scalers to plain data and back.
 
-No object is built from received data: numbers, strings and small arrays are written into the attributes of an object
-that this worker's own script built, so a received state can change values and nothing else. Attributes that are not
-values (a function, a logger, a parameter) stay as the script made them.
+No object is built from received data. Numbers, strings and small arrays are written into attributes of an object that
+this worker's own script built, so received data can only change values. Attributes that are not values, such as a
+function, a logger or a parameter, are not changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NO_VALUE: Any = object()
 
 
 class Unfit(ValueError):
-    """A value is too large to be sent as an attribute. The message names the value."""
+    """The value of an attribute is too large to be sent. The message names the attribute."""
 
 
 def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return those attributes of `owner` that are plain values, in a form for JSON.
+    """Return the attributes of `owner` that are plain values, in a form that JSON can represent.
 
     Raises Unfit if an array is too large.
     """
@@ -44,7 +44,7 @@ def restore(owner: Any, captured: dict[str, Any]) -> None:
 
 
 def plain_array(value: Any) -> dict[str, Any]:
-    """Return an array in a form for JSON, which `array_of` decodes to a NumPy array."""
+    """Return an array in a form that JSON can represent, from which `array_of` makes a NumPy array."""
     host_array = value if isinstance(value, np.ndarray) else value.asnumpy()
     return {"array": host_array.reshape(-1).tolist(), "shape": list(host_array.shape), "dtype": host_array.dtype.name}
 
@@ -111,10 +111,10 @@ def _is_flat_key(key: Any) -> bool:
 
 
 def _decode(encoded: Any, present: Any) -> Any:
-    """Decode a value; `present` is the value that the decoded value will replace.
+    """Decode an encoded value. `present` is the value that the decoded value will replace.
 
-    Objects and dictionaries are changed in place, as other references to the same objects may exist. A NumPy number
-    keeps its type, as the script computes with that type.
+    Objects and dictionaries are changed in place, as the script may have other references to such objects. If `present`
+    is a NumPy number, the decoded number gets the type of `present`.
     """
     if isinstance(present, np.generic) and isinstance(encoded, int | float):
         return type(present)(encoded)

@@ -1,4 +1,4 @@
-"""The packed state, which a membership change copies, sends and compares: header, checksum and memory."""
+"""Reads the header of a packed state, computes checksums and allocates memory for a state."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HEADER_LENGTH_BYTES = 8  # bytes of the field with the header's length
 
 
 class StateError(RuntimeError):
-    """The state is damaged, or belongs to another model."""
+    """A packed training state is damaged, or belongs to another model."""
 
 
 def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
-    """Return a packed state's header and the offset at which the arrays begin.
+    """Return a packed state's header, and the offset at which the state's arrays begin.
 
     Raises StateError if the header is missing or damaged.
     """
@@ -35,13 +35,17 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 def allocate(size: int) -> memoryview:
     """Allocate writable memory with undefined contents.
 
-    NumPy requests huge pages, so filling the memory for the first time takes a tenth of the time of a bytearray.
+    The memory is a NumPy array, as NumPy requests huge pages: writing to it for the first time takes a tenth of the
+    time of a bytearray.
     """
     return np.empty(size, np.uint8).data
 
 
 def checksum(*parts: bytes | bytearray | memoryview) -> bytes:
-    """Return the XXH3-128 checksum (16 bytes) of the concatenated parts. The checksum detects damage, not forgery."""
+    """Return the XXH3-128 checksum (16 bytes) of the concatenated parts.
+
+    The checksum detects damage, but not forgery.
+    """
     hasher = xxhash.xxh3_128()
     for block_part in parts:
         hasher.update(block_part)

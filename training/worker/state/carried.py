@@ -1,4 +1,4 @@
-"""Accumulated gradients (`grad_req='add'`) that are carried over a boundary between two batches."""
+"""Keeps gradients that a script accumulates (`grad_req='add'`) if a boundary lies between two of the batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dyntrain.training.worker.state.slots import Slot, slot, zeros_like
 
 
 class Carried:
-    """The carried gradients of `parameters`. Each gradient is the sum over all workers."""
+    """The gradients of `parameters` that are carried over a boundary.
+
+    Each carried gradient is the sum over all workers.
+    """
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self._parameters = parameters
@@ -18,16 +21,20 @@ class Carried:
 
     @property
     def accumulated(self) -> list[Any]:
-        """The parameters whose gradients accumulate at present."""
+        """The parameters whose gradients accumulate over batches at present."""
         return [param for param in self._parameters if param.grad_req == "add"]
 
     def carry(self) -> None:
-        """Copy the accumulated gradients, already summed over all workers, into the state."""
+        """Copy the accumulated gradients, which are already summed over all workers, into the state."""
         for param in self.accumulated:
             self._arrays[id(param)] = [gradient.copy() for gradient in param.list_grad()]
 
     def resume(self, takes: bool) -> None:
-        """Set the gradients to the carried sums on the first context if this worker `takes` them, otherwise to zero."""
+        """Set the accumulated gradients after a boundary.
+
+        If `takes` is true, the gradients on the first context become the carried sums. All other accumulated gradients
+        are set to zero.
+        """
         for param in self.accumulated:
             carried_sums = self._arrays.get(id(param))
             for context_number, gradient in enumerate(param.list_grad()):
@@ -37,9 +44,9 @@ class Carried:
                     gradient[:] = 0
 
     def drop_zeroed(self) -> bool:
-        """Stop carrying the gradients that the script has set to zero since all workers resumed.
+        """Drop each carried gradient that the script has set to zero since the call of `resume`.
 
-        Returns whether nonzero gradients were carried before this call, but none after it.
+        Returns whether nonzero gradients were carried before the call, and no gradients are carried after the call.
         """
         held_params = {id(param): param for param in self.accumulated if id(param) in self._arrays}
         had_nonzero = any(_has_nonzero(self._arrays[param_id][0]) for param_id in held_params)
@@ -59,7 +66,7 @@ class Carried:
         ]
 
     def receive(self, names: set[str]) -> None:
-        """Allocate exactly the carried gradients that a packed state contains, by the names of the state's arrays."""
+        """Allocate the carried gradients that a packed state contains. `names` are the names of the state's arrays."""
         self._arrays = {
             id(param): [zeros_like(data) for data in param.list_data()]
             for i, param in enumerate(self._parameters)

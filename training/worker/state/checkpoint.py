@@ -1,9 +1,9 @@
-"""Commits: files with the training state, on storage that outlives the workers.
+"""Writes and reads commits: files with the training state, on storage that outlives the workers.
 
-A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). The file is
-written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
-and decides which commit a generation starts from and which commits are kept. So this module only reports a damaged
-commit: loading another state instead would be a silent error.
+A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). A commit is
+written under a temporary name, synced and renamed, so it exists whole or not at all. The coordinator writes the names
+of commits to its journal, and decides from which commit a generation starts and which commits are kept. This module
+only reports a damaged commit, as loading another commit instead would be an unnoticed error.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ class CheckpointError(RuntimeError):
 
 
 class CommitDamaged(CheckpointError):
-    """The commit is missing or its checksum is wrong: a retry will not help, but the previous commit may be whole."""
+    """A commit is missing or its checksum is wrong.
+
+    Another attempt will not help, but the previous commit may be intact.
+    """
 
 
 def commit_name(generation: int, step: int) -> str:
-    """Return the commit's file name. File names sort by generation first, then by step.
+    """Return the commit's file name. Sorted file names are in the order of generations, then of steps.
 
-    Generations only grow, but steps may go back: a commit of a generation that started from an earlier commit must sort
-    after the commits that it replaces.
+    The number of the generation only grows, but a new generation may start at an earlier step. The new generation's
+    commits must be sorted after the commits that the new generation replaces.
     """
     return f"{generation:06d}-{step:012d}{SUFFIX}"
 
 
 def superseded(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
-    """Return the commits of `names` that may be deleted.
+    """Return the names of the commits in `names` that may be deleted.
 
-    `written` are this process's own commits, oldest first. The last of them was just written. The coordinator may not
-    have known the last few of them when it chose which commits to `keep`, so these stay. Commits newer than this
-    process's last commit belong to a process that replaced this process, so they stay too.
+    `written` are the commits that this process wrote, oldest first, and the last of `written` was just written. The
+    last `COMMITS_KEPT` of `written` are not deleted, as the coordinator may have chosen the commits to `keep` before it
+    knew of these commits. Commits newer than this process's last commit are not deleted, as they belong to a process
+    that replaced this process.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
@@ -52,7 +56,7 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
 
 
 class CommitStore:
-    """The commits in the folder `directory`. Raises CheckpointError if the folder cannot be created."""
+    """The commits in the folder `directory`. Raises CheckpointError if the folder is missing and cannot be created."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -72,9 +76,11 @@ class CommitStore:
         block: bytes | bytearray | memoryview,
         keep: Collection[str] | None = None,
     ) -> str:
-        """Write a commit. Returns its name once the commit is on disk. For `keep` see `superseded`.
+        """Write a commit.
 
-        Raises CheckpointError if the commit cannot be written. The earlier commits are then unchanged.
+        Returns the commit's name once the commit is on disk. For the argument `keep`, see `superseded`.
+
+        Raises CheckpointError if the commit cannot be written. After an error, the earlier commits are unchanged.
         """
         file_name = commit_name(generation, step)
         partial_path = self._directory / f".{file_name}.{os.getpid()}"
@@ -102,7 +108,8 @@ class CommitStore:
     def read(self, name: str) -> memoryview:
         """Return the packed state of a commit.
 
-        Raises CommitDamaged, or CheckpointError if the file is unreadable now.
+        Raises CommitDamaged if the commit is missing or damaged, and CheckpointError if its file cannot be read at
+        present.
         """
         try:
             file_bytes = (self._directory / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Writing of a large file without the page cache.
+"""Writes a large file without the kernel's page cache.
 
 Copying the file into the page cache would cost CPU time that training needs, and the file is not read soon.
 """
@@ -16,10 +16,10 @@ CHUNK_BYTES = 8 << 20  # written at once
 
 
 def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: bytes) -> None:
-    """Write `block` and then `trailer` to a file. On return all data is on disk.
+    """Write `block` and then `trailer` to a file. When the function returns, all data is on disk.
 
-    Unaligned memory, and data that the file system refuses to write directly, go through the page cache.
-    Raises OSError, and may then leave a part of the file.
+    Data in unaligned memory, and data that the file system refuses to write directly, is written through the page
+    cache. Raises OSError, and an incomplete file may then exist.
     """
     block_view = memoryview(block)
     written_bytes = (
@@ -34,7 +34,10 @@ def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: byt
 
 
 def _write_direct(path: Path, block_view: memoryview) -> int:
-    """Write the whole disk blocks of `block_view` directly. Returns the written bytes, 0 if that is not supported."""
+    """Write as many whole disk blocks of `block_view` as possible without the page cache.
+
+    Returns the number of written bytes, which is 0 if the file system does not support direct writing.
+    """
     aligned_size = len(block_view) // ALIGNMENT * ALIGNMENT
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_DIRECT, 0o666)

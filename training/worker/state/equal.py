@@ -1,4 +1,4 @@
-"""Checksums of the parts of a packed state that must be equal on all workers: one for each array."""
+"""Computes checksums of the parts of a packed state that must be equal on all workers, one for each array."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ SUMMED = "summed"  # entry of the job's own values; workers with different entri
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
-    """Return one checksum for all plain values, then one for each array that must be equal on all workers.
+    """Return one checksum for all plain values, then one for each array that must be equal on all workers of the job.
 
-    Equal arrays are parameters that train or that the script sets, optimizer states, carried gradients, kept arrays.
+    The arrays that must be equal are parameters that train or that the script sets, optimizer states, carried gradients
+    and kept arrays.
     """
     header, offset = header_of(block)
     scalars_to_compare = dict(header["scalars"])
@@ -35,5 +36,5 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
 
 
 def digest(checksums: Iterable[str]) -> str:
-    """Return sixteen hex digits, computed from all checksums."""
+    """Return one checksum of all `checksums`, as sixteen hex digits."""
     return checksum("".join(checksums).encode()).hex()[:16]

@@ -1,10 +1,10 @@
-"""A script's own arrays of any size that become a part of the state, such as a running average of all weights.
+"""Keeps a script's own arrays as a part of the training state, such as a running average of all weights.
 
-The arrays are looked up at each read or write, as a script may put another array into its dictionary. If the script
-assigns a new dictionary to its variable, the job does not keep that dictionary.
+The arrays are looked up at each read or write, as a script may put another array into the dictionary that it passed to
+`job.keep`. If the script assigns a new dictionary to its variable, the job does not keep the new dictionary.
 
-An average of a net with BatchNorm contains running statistics, recognised by their names. Like the running statistics
-of the net, these differ between workers until a boundary.
+An average of a net with BatchNorm contains averages of running statistics, recognised by their names. Like the running
+statistics of the net, their averages differ between workers until a boundary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class NamedArray(NamedTuple):
 
 
 class Kept:
-    """The arrays passed to `job.keep`. Raises ValueError for unfit arguments, and later for changed shapes."""
+    """The arrays that the script passed to `job.keep`.
+
+    Raises ValueError for arguments that cannot be kept, and later if the shapes of the arrays have changed.
+    """
 
     def __init__(self, *holders: Any) -> None:
         for holder in holders:
@@ -69,7 +72,7 @@ class Kept:
         ]
 
     def copies(self) -> list[list[Any]]:
-        """Return copies of all arrays, for `put_back`."""
+        """Return copies of all kept arrays, from which `put_back` can restore the arrays."""
         return [[context_copy.copy() for context_copy in named_array.copies] for named_array in self.arrays()]
 
     def put_back(self, saved: Sequence[Sequence[Any]]) -> None:
@@ -83,7 +86,10 @@ class Kept:
 
 
 def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
-    """Yield the arrays in `holder`, whose key in a dictionary is `name`."""
+    """Yield the arrays in `holder`, an argument of `job.keep` or a nested value.
+
+    `name` describes the place of `holder`.
+    """
     if isinstance(holder, mx.nd.NDArray):
         yield NamedArray(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):

@@ -1,8 +1,8 @@
-"""Values that a script needs to continue at the job's position: equal on all workers, and part of the state.
+"""Keeps values that a script needs to continue at the job's position, as a part of the training state.
 
 The values are numbers, strings and small arrays, which a script reads and sets as attributes. `keep` writes the values
 into the state while no gradients are in flight. `recall` reads the values back at each boundary and after a void step,
-so all workers, joiners included, hold values of the same kinds.
+so all workers, including workers that joined later, have values of the same types.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ MAX_DEPTH = 20  # most levels of nested values
 
 
 class Memory:
-    """The attributes of one `job.memory`. Set each to the same value on every worker.
+    """The object that one call of `job.memory` returns.
 
-    Attributes cannot be added later.
+    A script must set each attribute to the same value on every worker.
+
+    A script cannot add attributes that the call of `job.memory` did not name.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -55,22 +57,25 @@ class Memory:
 
 
 class Memories:
-    """All `job.memory` objects of a job. `own` is the dictionary in the state for the job's own values."""
+    """All `job.memory` objects of a job. The argument `own` is the state's dictionary for the job's own values."""
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
 
     def add(self, memory: Memory) -> None:
-        """Add a memory. Raises ValueError for a name in use, as all share one namespace in the state."""
+        """Add a `job.memory` object.
+
+        Raises ValueError if one of its names is in use, as all objects share one namespace.
+        """
         repeated_names = {name for known_memory in self._memories for name in dir(known_memory)} & set(dir(memory))
         if repeated_names:
             raise ValueError(f"job.memory({min(repeated_names)}=...) is called a second time: give each name only once")
         self._memories.append(memory)
 
     def keep(self, own: dict[str, Any]) -> None:
-        """Write the values into the state.
+        """Write the values of all `job.memory` objects into the state.
 
-        Raises ValueError for a value that cannot be encoded, as in a changed list.
+        Raises ValueError for a value that cannot be encoded, for example in a list that the script has changed.
         """
         if self._memories:
             own["memory"] = {
@@ -78,9 +83,11 @@ class Memories:
             }
 
     def recall(self, own: Mapping[str, Any]) -> None:
-        """Read the values back from the state. Raises ValueError if all values together are too large.
+        """Read the values of all `job.memory` objects back from the state.
 
-        A list, a dictionary or an array to which a script has a reference stays the same object.
+        Raises ValueError if the values together are too large.
+
+        A list, dictionary or array is changed in place, as the script may have another reference to the same object.
         """
         encoded = own.get("memory", {})
         if len(json_text := json.dumps(encoded)) > MAX_JSON_CHARACTERS:
@@ -99,7 +106,10 @@ class Memories:
 
 
 def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return (name, checksum) of each value: checksums are equal if the values are equal in Python."""
+    """Return (name, checksum) of each value in `job.memory`.
+
+    Two checksums are equal if the values are equal in Python.
+    """
     return tuple(
         (f"job.memory.{name}", f"{zlib.crc32(_canonical(value).encode()):08x}")
         for name, value in sorted(own.get("memory", {}).items())
@@ -107,7 +117,10 @@ def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _encode(name: str, value: Any, depth: int = 0) -> Any:
-    """Encode a value and its type for JSON. Raises ValueError with the attribute's name if that is impossible."""
+    """Encode a value and its type for JSON.
+
+    Raises ValueError with the attribute's name for a value that cannot be encoded.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     for plain_type in (bool, int, float, str):
@@ -137,7 +150,7 @@ def _encode(name: str, value: Any, depth: int = 0) -> Any:
 
 
 def _decode(encoded: Any) -> Any:
-    """Decode a result of `_encode`."""
+    """Decode a value that `_encode` encoded."""
     if not isinstance(encoded, dict):
         return encoded
     if "array" in encoded:
@@ -158,7 +171,7 @@ def _copied_value(name: str, value: Any) -> Any:
 
 
 def _canonical(encoded: Any) -> str:
-    """Return a string that is the same for equal values, as 0, 0.0 and False, or dictionaries in any order."""
+    """Return a string that is the same for equal values, such as 0, 0.0 and False, or dictionaries in another order."""
     if isinstance(encoded, dict):
         if "dict" in encoded:
             return f"{{{','.join(sorted(f'{key!r}:{_canonical(item)}' for key, item in encoded['dict']))}}}"

@@ -1,6 +1,6 @@
-"""A Module's parameters and optimizer state behind a Gluon Trainer's interface: Gluon's state format is used.
+"""Presents a Module's parameters and optimizer states like a Gluon Trainer's, so that Gluon's state format is used.
 
-Module binds new arrays for a batch of another size (as in validation), so this module keeps no array beyond a step.
+A Module uses new arrays for a batch of another size (as in validation), so no array is referenced after a step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Parameter:
 
 
 class _StatesOfContext:
-    """The states of Module's single updater for context `context`, where parameter i is i * contexts + context."""
+    """One context's optimizer states in a Module's updater, which stores parameter i under i * contexts + context."""
 
     def __init__(self, states: dict[int, Any], context: int, contexts: int) -> None:
         self._states, self._context, self._contexts = states, context, contexts
@@ -70,7 +70,10 @@ class _Trainer:
 
 
 class ModuleState:
-    """The state interface that `Membership` needs, for a bound Module whose optimizer runs on the workers."""
+    """The training state of a bound Module, with the interface `JobState`.
+
+    The Module's optimizer must run on the workers.
+    """
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -92,7 +95,7 @@ class ModuleState:
 
     @property
     def layout(self) -> str:
-        """Digest of the parameters' names, shapes and types."""
+        """A digest of the shapes and types of the parameters, and of the optimizer's name."""
         return self._current_state().layout
 
     @property

@@ -1,10 +1,10 @@
-"""The arrays that optimizers keep for each parameter.
+"""Manages the arrays that optimizers keep for each parameter (optimizer states).
 
-MXNet creates these arrays at its first update. This module creates them at the beginning, so that a joiner can receive
-them.
+MXNet creates optimizer states at the first update. This module creates all optimizer states before the first step, so
+that a joining worker can receive their values.
 
-Some of these arrays are created from the weights, such as the float32 copies of float16 weights. A script or another
-trainer may write to the weights before the first update, so such arrays are created again at that update.
+Some optimizer states are created from the weights, such as the float32 copies of float16 weights. A script or another
+trainer may write to the weights before the first update, so optimizer states are created again at the first update.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OptimizerStates:
 
     @property
     def untouched(self) -> list[list[int]]:
-        """(trainer, parameter) of the states that no update has used and no loading has replaced since creation."""
+        """The (trainer, parameter) numbers of the optimizer states that were not updated or loaded since creation."""
         return [
             [trainer_number, param_number]
             for (trainer_number, param_number), unused in self._unused.items()
@@ -60,7 +60,7 @@ class OptimizerStates:
         )
 
     def begin(self, trainer: Any) -> None:
-        """Before an update, create the states again for parameters that were never updated."""
+        """Before the first update of a parameter, create its optimizer states again from the present weights."""
         trainer_number = self._trainers.index(trainer)
         for param_number in [
             param_number for unused_trainer, param_number in self._unused if unused_trainer == trainer_number
@@ -75,7 +75,10 @@ class OptimizerStates:
                         overwrite(array, new_array)
 
     def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
-        """Allocate exactly the optimizer states that a packed state contains, by the names of its arrays."""
+        """Allocate exactly the optimizer states that a packed state contains.
+
+        `names` are the names of the packed state's arrays.
+        """
         packed_states = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for trainer_number, trainer in enumerate(self._trainers):
             for param_number in range(len(trainer._params)):
@@ -95,10 +98,10 @@ class OptimizerStates:
         }
 
     def scale_momentum(self, ratio: float, *trainers: Any) -> None:
-        """Multiply the momentum of SGD and NAG by `ratio`, in the given trainers, or in all trainers if none is given.
+        """Multiply the momentum of SGD and NAG by `ratio`, in the given trainers, or without arguments in all trainers.
 
-        SGD and NAG keep the learning rate inside their momentum buffer, but MXNet's other optimizers apply the rate
-        outside.
+        The momentum buffers of SGD and NAG contain gradients multiplied by the learning rate. MXNet's other optimizers
+        apply the rate outside of their buffers.
         """
         if ratio == 1.0:
             return

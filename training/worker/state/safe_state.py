@@ -1,8 +1,8 @@
-"""A worker's safe states: packed at the last boundaries, in the supervisor's memory, for the worker's next process.
+"""Keeps safe states: copies of the training state in the supervisor's memory, for the worker's next process.
 
-A buffer is one page with the seal, then the packed state. The seal is removed before the buffer is rewritten and set
-again when the state is whole, so a worker may die at any moment. The seal also holds a checksum, which is the state's
-name.
+A buffer contains one page with a seal, then the packed state. The seal is removed before the buffer is rewritten and
+set again when the state is complete, so a worker may die at any moment. The seal also contains the state's checksum,
+which is used as the state's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Seal(BaseModel):
-    """Marks a buffer as holding a whole state of `size` bytes, and says of which job and position."""
+    """The mark of a buffer that contains a complete state of `size` bytes, with the state's job and position."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +47,7 @@ class _Buffer:
 
     @property
     def in_use(self) -> bool:
-        """Whether the buffer's state is still referenced, by a commit being written or by a joiner that fetches it."""
+        """Whether the buffer's state is still referenced, by a commit being written or a transfer to another worker."""
         return any(view() is not None for view in self._views)
 
     @property
@@ -66,7 +66,10 @@ class _Buffer:
         self._memory[:PAGE_BYTES] = (seal.model_dump_json().encode() if seal else b"").ljust(PAGE_BYTES, b"\0")
 
     def reserve(self, size: int) -> None:
-        """Allocate memory for a state of `size` bytes. Raises OSError if the host has too little memory."""
+        """Allocate the buffer's memory for a state of `size` bytes.
+
+        Raises OSError if the host has too little memory.
+        """
         wanted_bytes = PAGE_BYTES + size
         if self._memory is not None and len(self._memory) >= wanted_bytes:
             return
@@ -97,8 +100,8 @@ class _Buffer:
 class SafeStates:
     """The safe states of one job in the supervisor's buffers `descriptors`.
 
-    Without buffers, every state is in the worker's own memory, and no state is safe. Not thread-safe: the caller
-    serialises the calls.
+    Without buffers, every state is in the worker's own memory, and is lost if the worker dies. The class is not
+    thread-safe, so callers must use a lock.
     """
 
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
@@ -108,19 +111,22 @@ class SafeStates:
 
     @property
     def has_memory(self) -> bool:
-        """Whether states can be made safe: buffers exist, and no reservation of memory has failed."""
+        """Whether states can be made safe: there are buffers, and no allocation of their memory has failed."""
         return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for states of about `size` bytes, so that no membership change waits for memory.
+        """Allocate memory for states of about `size` bytes in advance, so that no membership change waits for memory.
 
-        The third buffer is only for slow commits, and gets memory when it is used.
+        The third buffer is only for slow commits, so its memory is allocated when the buffer is first used.
         """
         for buffer in self._buffers[:2]:
             self._try_reserve(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest whole state of this job, by any process. Only `read` verifies the checksum of a state."""
+        """Return the latest complete state of this job, of this or an earlier process.
+
+        The checksum is verified by `read`.
+        """
         newest_seal = max(
             (seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_newness, default=None
         )
@@ -131,9 +137,9 @@ class SafeStates:
         )
 
     def allocate(self, size: int) -> memoryview:
-        """Return memory for a state: a buffer that is not in use, or otherwise memory of this process.
+        """Return memory for a state: a buffer that is not in use, or if there is none memory of this process.
 
-        The buffer with the newest state is used last.
+        The buffer with the newest state is used only if no other buffer is free.
         """
         unused_buffers = [buffer for buffer in self._buffers if not buffer.in_use]
         newest_buffer = max(self._buffers, key=lambda buffer: _newness(self._seal_of_job(buffer)), default=None)
@@ -146,9 +152,9 @@ class SafeStates:
         return allocate(size)
 
     def seal(self, block: memoryview, generation: int, position: Position, state_checksum: str | None = None) -> None:
-        """Mark the state in `block` as whole. `state_checksum` is the checksum of the state, if known.
+        """Mark the state in `block` as complete. `state_checksum` is the checksum of the state, or None if unknown.
 
-        Does nothing for a block that is not in a buffer.
+        If `block` is not in a buffer, nothing happens.
         """
         for buffer in self._buffers:
             if buffer.owns(block):
@@ -158,7 +164,7 @@ class SafeStates:
                 )
 
     def read(self, name: str) -> memoryview:
-        """Return the safe state of this name. Raises CommitDamaged if the state is missing or damaged."""
+        """Return the safe state with this name (checksum). Raises CommitDamaged if the state is missing or damaged."""
         for buffer in self._buffers:
             if (seal := buffer.seal) and (seal.job, seal.checksum) == (self._job, name):
                 block = buffer.take(seal.size)
@@ -187,7 +193,7 @@ class SafeStates:
 
 
 def _newness(seal: Seal | None) -> tuple[int, int]:
-    """Return a sort key, higher for newer states: by generation, then by step, which a new generation may set back."""
+    """Return a sort key that is higher for newer states: first the generation, then the step."""
     return (seal.generation, seal.position.step) if seal else (-1, -1)
 
 

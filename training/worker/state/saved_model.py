@@ -1,8 +1,8 @@
-"""Model files that a training script saves: complete, and each written by one worker of the job.
+"""Saves a training script's model files, so that each file is complete and written by only one worker of the job.
 
-The script's line that saves runs on every worker, with the same file name. A file is written in the same folder under
-another name, synced and renamed, so the file exists whole or not at all. A killed writer leaves at most its partial
-file, whose name begins with a dot.
+Every worker runs the script's line that saves a model, with the same file name. A file is written under a temporary
+name in the same folder, synced and renamed, so the file exists whole or not at all. A killed process may leave a
+partial file, whose name begins with a dot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Says whether this process saves the script's files, as every script without an elastic job does."""
+    """Says whether this process saves the script's files. A process without an elastic job always saves."""
 
     def __init__(self) -> None:
         self.chosen = True
@@ -35,7 +35,7 @@ WRITER = Writer()  # a process has one job
 
 @contextlib.contextmanager
 def whole(name: str) -> Iterator[str]:
-    """Yield a temporary name to write to. The file is afterwards renamed to `name`.
+    """Yield a temporary file name to write to. At the end of the context, the file is renamed to `name`.
 
     For a URL ("s3://..."), yields `name` itself: MXNet creates the object once all its data is written.
     """
@@ -60,7 +60,7 @@ def save_checkpoint(
 ) -> None:
     """Replace `mx.model.save_checkpoint`.
 
-    The parameters are saved last, so their file exists only with the network's file.
+    The network's file is saved first, so a file with parameters exists only if the network's file exists.
     """
     if not WRITER.chosen:
         return

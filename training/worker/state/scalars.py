@@ -1,7 +1,7 @@
-"""The parts of trainers' state that are no arrays: counts, and values that a script may set at any time.
+"""Captures and restores the parts of trainers' state that are no arrays: update counts, and values that scripts set.
 
-The counts follow from the number of steps. The values are rates, decays, the choice of training parameters, and a loss
-scale.
+The counts of updates follow from the number of steps. The values that a script may set are rates, decays, the choice of
+the parameters that train, and a loss scale.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OTHER_SCHEDULER = (
 
 
 class Scalars:
-    """The counts and values of all `trainers`, in a form for JSON."""
+    """The counts of updates and the settable values of all `trainers`, in a form that JSON can represent."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
@@ -33,7 +33,7 @@ class Scalars:
         ] = []  # (trainer, its scheduler, the kind that was received instead)
 
     def captured(self) -> dict[str, Any]:
-        """Return the counts and values of all trainers. Raises Unfit for a value that is too large."""
+        """Return the update counts and the values of all trainers. Raises Unfit for a value that is too large."""
         return {
             "counts": [counts_of(trainer._optimizer) for trainer in self._trainers],
             "values": [values_of(trainer) for trainer in self._trainers],
@@ -47,7 +47,7 @@ class Scalars:
     def restore_values(self, scalars: dict[str, Any]) -> None:
         """Set the trainers' values to those that another worker captured.
 
-        If the two schedulers are of different kinds, this trainer keeps its own.
+        If the received scheduler is of another class than this trainer's scheduler, the trainer keeps its scheduler.
         """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
             own_scheduler, received_scheduler = (
@@ -61,10 +61,10 @@ class Scalars:
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
-        """Return an error message if the script has not yet set a scheduler of the received kind, otherwise None.
+        """Return an error message if a trainer still lacks a scheduler of the received class, otherwise None.
 
-        Call this method at the first update after a restoration. The result is the same on all workers whose rates are
-        equal.
+        Call `lacks_scheduler` at the first update after the values were restored. Workers with equal rates get the same
+        result.
         """
         for trainer, own_scheduler, received_scheduler in self._mismatches:
             if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received_scheduler:
@@ -107,7 +107,10 @@ def values_of(trainer: Any) -> dict[str, Any]:
 
 
 def set_values(trainer: Any, values: dict[str, Any]) -> None:
-    """Set the trainer's values. Raises StateError if `values` has a loss scaler and the trainer has none."""
+    """Set the trainer's values.
+
+    Raises StateError if `values` contains a loss scaler and the trainer has no loss scaler.
+    """
     restore(trainer._optimizer, values["optimizer"])
     if values["scale"] is not None:
         trainer._scale = values["scale"]
@@ -126,6 +129,6 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
 
 
 def _scheduler_class(trainer: Any) -> str:
-    """Return the class name of the trainer's scheduler."""
+    """Return the class name of the trainer's learning rate scheduler, or "no scheduler"."""
     scheduler = trainer._optimizer.lr_scheduler
     return "no scheduler" if scheduler is None else type(scheduler).__name__

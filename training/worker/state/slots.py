@@ -1,4 +1,4 @@
-"""Arrays of a training state, read and written in place as raw bytes."""
+"""Reads and writes the arrays of a training state in place, as raw bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Slot:
-    """One array of the state. `label` is its name in messages. `name` is the same on all workers."""
+    """One array of the training state. `label` names the array in messages. `name` is the same on all workers."""
 
     name: str  # the same on all workers
     label: str  # name for messages
@@ -75,28 +75,29 @@ def _fill(array: Any, raw: Raw) -> None:
 
 
 def overwrite(array: Any, source: Any) -> None:
-    """Copy `source` into `array`, once all pending work on `array` is done."""
+    """Copy `source` into `array`, after all pending work on `array` is done."""
     restore_plain_layout(array)
     source.copyto(array)
 
 
 def wait_until_idle(array: Any) -> None:
-    """Wait for the pending readers of an array, and then for its pending writers.
+    """Wait for MXNet's pending operations that read the array, and then for those that write to the array.
 
-    A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; MXNet's
-    engine learns of the rewriting only when the pass reaches the layer. Without the wait for readers, the bytes may be
-    moved during the read, which gives wrong numbers or crashes the process.
+    MXNet regards a forward pass as a reader of a convolution's weights, but the pass may rewrite the weights in another
+    layout. MXNet's engine learns of the rewriting only when the pass reaches the layer. Without waiting for readers,
+    the weights' bytes may be moved while they are read, which gives wrong numbers or crashes the process.
     """
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     array.wait_to_read()
 
 
 def restore_plain_layout(array: Any) -> int | None:
-    """Restore the plain layout of an array, and return its address.
+    """Restore the plain memory layout of an array, and return the array's address.
 
-    A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet copies no outside data
-    into such an array, and for three or five dimensions not even arrays of its own. Asking for the address restores the
-    layout (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
+    A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet cannot copy outside data
+    into an array with a oneDNN layout, and MXNet cannot copy even its own arrays into such an array with three or five
+    dimensions. The call that returns the array's address also restores the plain layout (MXNDArrayGetData in MXNet's
+    src/c_api/c_api.cc).
     """
     wait_until_idle(array)
     address = ctypes.c_void_p()
@@ -105,7 +106,7 @@ def restore_plain_layout(array: Any) -> int | None:
 
 
 def in_place(array: Any) -> Raw | None:
-    """Return a view of the array's bytes, with a row for each number, or None if the array is in a device's memory.
+    """Return a view of the array's bytes, with a row for each number, or None if the array is not in the CPU's memory.
 
     The view is valid while no work on the array is pending.
     """
@@ -121,9 +122,9 @@ def in_place(array: Any) -> Raw | None:
 
 
 def same(array: Any, copy: Any) -> bool:
-    """Whether two arrays are equal bit by bit. `copy` must be in the host's memory.
+    """Whether two arrays are equal bit by bit. `copy` must be in the CPU's memory.
 
-    An `array` in the host's memory is not copied.
+    If `array` is in the CPU's memory, it is compared without a copy.
     """
     present_bytes, saved_bytes = in_place(array), in_place(copy)
     if present_bytes is None:
@@ -135,13 +136,13 @@ def same(array: Any, copy: Any) -> bool:
 
 
 def zeros_like(array: Any) -> Any:
-    """Return zeros of the same kind of array: MXNet's operators do not mix `mx.np` and `mx.nd` arrays."""
+    """Return zeros like `array`, as an `mx.np` or an `mx.nd` array, as MXNet's operators do not mix these two kinds."""
     array_module = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
     return array_module.zeros(array.shape, ctx=array.context, dtype=array.dtype)
 
 
 def leaves(state: Any) -> Iterator[Any]:
-    """Yield the arrays in an optimizer state, which is an array, None, or a list or tuple of these."""
+    """Yield the arrays in an optimizer state, which is an array, None, or a nested list or tuple of arrays and None."""
     if isinstance(state, list | tuple):
         for nested_state in state:
             yield from leaves(nested_state)
@@ -158,9 +159,9 @@ def is_running(name: str) -> bool:
 
 
 def running_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
-    """Return (mean, variance) of each BatchNorm, found by the names that Gluon and Module use.
+    """Return (mean, variance) of each BatchNorm layer, found by the names that Gluon and Module use.
 
-    Two nets may use the same names: then the first mean of a name belongs to the first variance of that name.
+    If two nets use the same names, the first mean with a name belongs to the first variance with this name.
     """
     means_by_name: dict[str, list[Slot]] = {}
     for name, name_slot in zip(names, slots, strict=True):

@@ -1,9 +1,9 @@
-"""The state of a training job as one block of bytes, which joiners receive and commits hold.
+"""Packs the state of a training job into one block of bytes, which joining workers receive and commits contain.
 
-Block: the length of a JSON header (8 bytes, big-endian), the header, then the raw arrays in the header's order. Arrays
-that must be equal on all workers (parameters that can train, optimizer states, gradients that are being accumulated,
-arrays that a script keeps) come first. Each worker's own arrays (running statistics) come after them. Nothing is
-pickled.
+A block contains the length of a JSON header (8 bytes, big-endian), the header, then the raw arrays in the header's
+order. Arrays that must be equal on all workers (parameters that can train, optimizer states, gradients that are being
+accumulated, arrays that a script keeps) come first. The last arrays are each worker's own arrays (running statistics).
+Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ VALUES_COMPARED = 4  # values of an array that `sampled_checksums` compares
 class TrainingState:
     """The training state of this worker, which is read and written in place.
 
-    The state contains the parameters and optimizers of all `trainers`, the arrays that the script has `kept`, the other
-    parameters of `net` (None: none), and `beside`: parameters of earlier loops, which need not be in `trainers`. `own`
-    holds the job's own values, a part of the state. Raises ValueError if a parameter's shape is not known yet, as a
-    joiner could then not receive the state.
+    The state contains the parameters and optimizers of all `trainers`, the arrays `kept` by the script, and the
+    parameters of `net` that no trainer has. The state also contains the parameters `beside`, which the script's earlier
+    loops used. The attribute `own` contains the job's own values, which are a part of the state. Raises ValueError if a
+    parameter's shape is not known yet, as a joining worker could then not receive the state.
     """
 
     def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:
@@ -82,7 +82,7 @@ class TrainingState:
 
     @property
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
-        """(key, shape, dtype) of every possible gradient, also of parameters that are frozen at present."""
+        """The (key, shape, dtype) of every possible gradient, also for parameters that are frozen at present."""
         return [
             (gradient_key(t, i), tuple(p.shape), np.dtype(p.dtype).name)
             for t, trainer in enumerate(self.trainers)
@@ -92,7 +92,7 @@ class TrainingState:
 
     @property
     def parameters(self) -> list[Any]:
-        """All parameters that travel with the state."""
+        """All parameters that the state contains."""
         return [*self._equal, *self._untrained]
 
     @property
@@ -107,14 +107,13 @@ class TrainingState:
 
     @property
     def written(self) -> list[Any]:
-        """The parameters of `equal` that a forward pass writes, as far as that is known."""
+        """The parameters in `equal` that a forward pass is known to change."""
         return [self._equal[param_number] for param_number in self.own.get("written", [])]
 
     def script_sets(self, array: Any) -> None:
-        """Note that the script sets an array in a batch.
+        """Store that the script sets `array`, the data of a parameter, during a batch.
 
-        An array of a parameter that does not train, and is no running statistic, must be equal on all workers from now
-        on.
+        If the parameter does not train and is no running statistic, its array must be equal on all workers from now on.
         """
         for param_number, param in enumerate(self._untrained):
             if any(array is data for data in param._data) and not (
@@ -124,7 +123,7 @@ class TrainingState:
 
     @property
     def set_by_script(self) -> list[Any]:
-        """The arrays of the parameters noted by `script_sets`."""
+        """The arrays of the parameters that `script_sets` has stored."""
         return [
             context_array
             for param_number, param in enumerate(self._untrained)
@@ -136,7 +135,7 @@ class TrainingState:
         return param_number in self.own.get("set", ())
 
     def drop_carried(self) -> None:
-        """Drop the carried gradients, after the update that uses them."""
+        """Drop the carried gradients after the update that used these gradients."""
         self.carried.drop()
         self.own.pop("accumulated", None)
 
@@ -148,9 +147,9 @@ class TrainingState:
     # ---- packing
 
     def _slots(self) -> tuple[list[Slot], list[Slot]]:
-        """Return the arrays that are equal on all workers, and this worker's own.
+        """Return the arrays that must be equal on all workers, and this worker's own arrays.
 
-        The lists may change, as by freezing.
+        The lists change, for example, when the script freezes parameters.
         """
         equal_slots = [
             slot(f"p{param_number}", param.name, param.list_data()) for param_number, param in enumerate(self._equal)
@@ -177,7 +176,7 @@ class TrainingState:
         return equal_slots, [own_slot for _, own_slot in self._own_slots()]
 
     def _kept_slots(self) -> list[tuple[str, Slot]]:
-        """Return the kept arrays, each with its name if it is a running statistic, otherwise ''."""
+        """Return (name, array) of each kept array. The name is '' unless the array is a running statistic."""
         numbered_arrays = enumerate(self.kept.arrays())
         return [
             (kept.running, slot(f"a{number}k" if kept.running else f"k{number}", kept.label, kept.copies))
@@ -185,7 +184,7 @@ class TrainingState:
         ]
 
     def _own_slots(self) -> list[tuple[str, Slot]]:
-        """Return each worker's own arrays, with their names."""
+        """Return (name, array) of each array that may differ from worker to worker."""
         own_slots = [
             (p.name, slot(f"a{param_number}", p.name, p.list_data()))
             for param_number, p in enumerate(self._untrained)
@@ -194,7 +193,7 @@ class TrainingState:
         return own_slots + [(running_name, kept_slot) for running_name, kept_slot in self._kept_slots() if running_name]
 
     def compared(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield (name, label, values) of the weights and of the kept arrays, for a comparison of two runs."""
+        """Yield (name, label, values) of the weights and of the kept arrays, to compare two training runs."""
         for compared_slot in self._slots()[0]:
             if compared_slot.name[0] in "psk":
                 yield compared_slot.name, compared_slot.label, compared_slot.copies[0].asnumpy()
@@ -204,7 +203,10 @@ class TrainingState:
         return sum(state_slot.nbytes for slots in self._slots() for state_slot in slots)
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
-        """Return a copy of the whole state, in memory from `allocate`. Waits for MXNet's pending writes."""
+        """Return a copy of the whole state, in memory from `allocate`.
+
+        Waits for MXNet's pending writes to the arrays.
+        """
         equal_slots, own_slots = self._slots()
         header = json.dumps(
             {
@@ -227,8 +229,8 @@ class TrainingState:
     def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
-        Checksums of the script's `job.memory` are appended. This is cheap enough to do at every boundary. The position
-        determines which values are read, so that over time all values are read.
+        Checksums of the values in `job.memory` are appended. The method is fast enough for every boundary. The position
+        determines which values of an array are read, so different values are read at different boundaries.
         """
         places = np.random.Generator(np.random.PCG64([position.step]))
         sampled_values = []
@@ -242,12 +244,15 @@ class TrainingState:
         return array_checksums + checks(self.own)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
-        """Return (name, checksum) of all parts of a `block` of the present state that must be equal on all workers."""
+        """Return (name, checksum) of each part of the packed state `block` that must be equal on all workers."""
         labels = [PLAIN_VALUES_LABEL, *(checked_slot.label for checked_slot in self._slots()[0])]
         return tuple(zip(labels, checksums(block), strict=True))
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
-        """Install a packed state. Returns its position. Raises StateError for a truncated block or another model."""
+        """Install a packed state, and return the position of the state.
+
+        Raises StateError for a truncated block or a block of another model.
+        """
         header, offset = header_of(block)
         if header["layout"] != self.layout:
             raise StateError(
@@ -279,7 +284,7 @@ class TrainingState:
     # ---- running statistics
 
     def statistics(self) -> tuple[Doubles, Doubles]:
-        """Return BatchNorm's running means and variances, each concatenated, from the first context."""
+        """Return BatchNorm's running means as one array, and its variances as another, from the first context."""
         statistic_pairs = self._running_pairs()
         mean, variance = (
             np.concatenate([pair[index].doubles() for pair in statistic_pairs] or [np.zeros(0)]) for index in (0, 1)
@@ -287,7 +292,7 @@ class TrainingState:
         return mean, variance
 
     def set_statistics(self, means: Doubles, variances: Doubles) -> None:
-        """Set running means and variances, in the form that `statistics` returns, on every context."""
+        """Set BatchNorm's running means and variances, in the form that `statistics` returns, on every context."""
         for statistic_number, values in enumerate((means, variances)):
             offset = 0
             for mean_and_variance in self._running_pairs():
@@ -304,19 +309,23 @@ class TrainingState:
         return running_pairs([name for name, _ in own_slots], [own_slot for _, own_slot in own_slots])
 
     def running_arrays(self) -> list[Any]:
-        """Return the arrays that a forward pass of BatchNorm changes, of every context."""
+        """Return the arrays that a forward pass of BatchNorm changes, on all contexts."""
         return [array for param in self._untrained if is_running(param.name) for array in param.list_data()]
 
     def own_arrays(self) -> list[list[Any]]:
-        """Return the arrays of the parameters that do not train. A forward pass may change these arrays."""
+        """Return the arrays of the parameters that do not train, for each parameter.
+
+        A forward pass may change these arrays.
+        """
         return [param.list_data() for param in self._untrained]
 
 
 def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
     """Return a function that returns the values of `array` at `places`.
 
-    On a device, the function waits for an operator: call it once the operators of all arrays are queued. In the host's
-    memory the values are read directly, as operators for all arrays of a large model take 50 ms.
+    For an array on a GPU, the returned function waits for an operator, so call the function after the operators of all
+    arrays are queued. For an array in the CPU's memory, the values are read directly, as operators for all arrays of a
+    large model take 50 ms.
     """
     if (raw := in_place(array)) is not None:
         sampled_numbers = raw[places]
@@ -326,7 +335,7 @@ def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
 
 
 def differentiable(param: Any) -> bool:
-    """Whether a parameter can train, even if it is frozen at present. Running statistics can never train."""
+    """Whether a parameter can train, even if the parameter is frozen at present. Running statistics can never train."""
     return bool(getattr(param, "_differentiable", param.grad_req != "null"))
 
 
@@ -335,7 +344,7 @@ def gradient_key(trainer: int, parameter: int) -> str:
 
 
 def _parameters_of(net: Any) -> list[Any]:
-    """Return the parameters of a Block, a ParameterDict, or a list of these."""
+    """Return the parameters of a Block, of a ParameterDict, or of a list of Blocks and ParameterDicts."""
     if net is None:
         return []
     if isinstance(net, list | tuple):

@@ -1,7 +1,7 @@
-"""The state transfer from node to node at a membership change: in chunks, which receivers pass on.
+"""The transfer of the training state from node to node at a membership change, in chunks that receivers pass on.
 
-The members without the state form chains behind the members that hold it
-(`dyntrain.training.session.generation.chains`). Each member passes on its chunks while later chunks still arrive: with
-links of equal speed, eight receivers take hardly longer than one. A member that loses its source continues, at the
-chunk where it stopped, with the member before that source.
+The members without the state form chains behind the members that have the state
+(`dyntrain.training.session.generation.chains`). Each member of a chain passes on chunks while later chunks still
+arrive, so the transfer to eight members takes hardly longer than to one member. If a member's source dies, the member
+fetches the remaining chunks from the member before the source.
 """

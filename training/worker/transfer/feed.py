@@ -1,4 +1,4 @@
-"""A state in transfer: a block that fills from the front, while other threads read the part that has arrived."""
+"""A training state in transfer: a block that fills from the front, while other threads read the filled part."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ CHUNK_BYTES = 1 << 20  # small against a state, so that the end of a chain lags 
 
 
 class Feed:
-    """A block that fills in chunks. Thread-safe.
+    """A block of memory with a packed state that arrives chunk by chunk. The class is thread-safe.
 
-    `origin` names the worker that packed the state: bytes from two origins may differ where the workers differ.
+    `origin` names the worker that packed the state. Chunks of different origins must not be mixed, as a part of the
+    state differs from worker to worker.
     """
 
     def __init__(self, block: memoryview, origin: str, chunk: int = CHUNK_BYTES) -> None:
@@ -23,14 +24,17 @@ class Feed:
 
     @classmethod
     def whole(cls, block: memoryview, origin: str, chunk: int = CHUNK_BYTES) -> Feed:
-        """Return a feed with a complete state. The state's checksum (`name`) may be set later."""
+        """Return a feed whose block already contains the complete state.
+
+        The state's checksum (`name`) may be set later.
+        """
         feed = cls(block, origin, chunk)
         feed._ready = feed.chunks
         return feed
 
     @property
     def ready(self) -> int:
-        """The number of chunks that have arrived, from the first on."""
+        """The number of chunks that have arrived, counted from the block's start."""
         return self._ready
 
     @property
@@ -39,12 +43,12 @@ class Feed:
 
     @property
     def name(self) -> str | None:
-        """The checksum of the whole block, once it is known."""
+        """The checksum of the whole block, or None while the checksum is unknown."""
         return self._name
 
     @property
     def is_void(self) -> bool:
-        """Whether no more chunks will arrive, as another feed replaced this feed, or the generation is over."""
+        """Whether this feed gets no more chunks, because another feed replaced it or the transfer is over."""
         return self._void
 
     def part(self, index: int) -> memoryview:
@@ -66,9 +70,9 @@ class Feed:
             self._changed.notify_all()
 
     def wait(self, index: int, timeout_seconds: float) -> bool:
-        """Wait for chunk `index`, or after the last chunk for the state's name, or until the feed is void.
+        """Wait for chunk `index`, or, if `index` is behind the last chunk, for the checksum.
 
-        Returns whether one of these has happened, after at most `timeout_seconds`.
+        Returns True once the chunk or the checksum has arrived or the feed is void, and False after `timeout_seconds`.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._void or self._has_arrived(index), timeout_seconds)

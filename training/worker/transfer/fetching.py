@@ -1,4 +1,4 @@
-"""Fetches the state from the sources in this member's chain, while the received part is passed on."""
+"""Fetches the training state from other members, while the chunks that have arrived are passed on."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ log = logging.getLogger(__name__)
 
 
 class TransferError(RuntimeError):
-    """The state could not be fetched whole within the time limit."""
+    """The whole state could not be fetched within the time limit, or the state arrived damaged."""
 
 
 class Superseded(RuntimeError):
-    """A later order has replaced the order of this work, whose result is no longer needed."""
+    """A later order of the coordinator has replaced the order for this work, so its result is no longer needed."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The parameters of a fetch.
+    """The parameters of `fetch`.
 
-    `sources` are (host, port), in the order in which to try them. `allocate` returns memory of the given number of
-    bytes. `share` is called with each new feed. `wanted` is called repeatedly. When `wanted` returns false, the fetch
-    ends. `on_progress` is called with (received, size) in bytes after each chunk. `clear` means a transfer without
-    encryption.
+    `sources` contains (host, port) of each source, in the order of the attempts. `allocate` returns memory of the given
+    number of bytes. `share` is called with each new feed. The function `wanted` is called repeatedly, and the fetch
+    ends with Superseded when `wanted` returns false. `on_progress` is called with (received, size) in bytes after each
+    chunk. If `clear` is true, the transfer is not encrypted.
     """
 
     generation: int
@@ -62,8 +62,8 @@ class Request:
 def fetch(request: Request, timeout_seconds: float) -> Feed:
     """Fetch the whole state and verify its checksum.
 
-    When a source is lost, continues with the next source at the same chunk. Raises Superseded, and TransferError after
-    `timeout_seconds` or if the checksum is wrong.
+    When a source fails, the fetch continues at the same chunk with the next source. Raises Superseded if `wanted`
+    returns false. Raises TransferError after `timeout_seconds`, or if the checksum is wrong.
     """
     running_fetch, deadline, last_error = (
         _Fetch(request),
@@ -86,7 +86,7 @@ def fetch(request: Request, timeout_seconds: float) -> Feed:
 
 
 class _Fetch:
-    """A fetch in progress, from one source after another."""
+    """A fetch in progress, which uses one source after another."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -97,7 +97,10 @@ class _Fetch:
         return self._feed.received if self._feed else 0
 
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
-        """Fetch the state's remaining chunks from one source. Raises OSError if the next source should be tried."""
+        """Fetch the state's remaining chunks from one source.
+
+        Raises OSError if another source should be tried.
+        """
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
             receiver = self._send_request(connection)
@@ -144,9 +147,9 @@ class _Fetch:
                 raise StreamError(f"received {frame_kind.name.lower()} instead of {expected.name.lower()}")
 
     def _feed_for(self, first_message: dict[str, Any]) -> Feed:
-        """Return the present feed if the source continues that feed, otherwise a new feed.
+        """Return the present feed if the source sends the feed's next chunk, otherwise a new feed.
 
-        With a new feed, the workers that fetch from this worker start again, too.
+        After a new feed, the workers that fetch from this worker must start again at the first chunk.
         """
         try:
             state_bytes, chunk_bytes, first_chunk, packer = (

@@ -1,8 +1,9 @@
-"""The server that sends the state of the present generation to clients that prove knowledge of its token.
+"""The server that sends the training state for the present generation to clients that know the generation's token.
 
-The request is one JSON line {generation, salt, proof, origin, first}. The answer is sixteen bytes of salt, then frames
-(`dyntrain.training.worker.transfer.stream`): words {size, chunk, origin, first}, the chunks from `first` on as they
-arrive, words {name}. If the connection is closed instead, the request is refused, or the generation is over.
+A client's request is one JSON line {generation, salt, proof, origin, first}. The server answers with sixteen bytes of
+salt, then with frames (`dyntrain.training.worker.transfer.stream`): a frame of words {size, chunk, origin, first}, the
+chunks from `first` on as they arrive, and a frame of words {name}. If the server closes the connection without an
+answer, the request is refused or the generation is over.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class _Offer:
 
 
 class StateServer:
-    """Serves the state on a port of its own. Its threads are daemons: they end with the worker process."""
+    """Serves the training state on a port of its own.
+
+    The server's threads are daemon threads, which end with the process.
+    """
 
     def __init__(self, host: str) -> None:
         self._changed = threading.Condition()
@@ -60,14 +64,17 @@ class StateServer:
         threading.Thread(target=self._accept_connections, name="state-server", daemon=True).start()
 
     def expect(self, generation: int, token: str, clear: bool = False) -> None:
-        """Serve requests for this generation from now on, and for no earlier generation."""
+        """Serve requests for this generation from now on, and refuse requests for earlier generations."""
         with self._changed:
             self._end_offer()
             self._offer = _Offer(generation, token, clear)
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
-        """Offer the present and later chunks of the feed. A second feed replaces the first feed."""
+        """Send the chunks of `feed`, also those that arrive later, to clients.
+
+        A second feed replaces the first feed.
+        """
         with self._changed:
             if self._offer.generation != generation or self._offer.over:
                 feed.end()
@@ -78,7 +85,7 @@ class StateServer:
             self._changed.notify_all()
 
     def withdraw(self, generation: int) -> None:
-        """Stop offering the state and release its memory, once all members have the state."""
+        """Stop sending the state and drop the reference to its memory, once all members have the state."""
         with self._changed:
             if self._offer.generation == generation:
                 self._end_offer()
@@ -154,18 +161,21 @@ class StateServer:
             _send_chunks(connection, connection_seal, feed, first_chunk)
 
     def _offer_of(self, generation: int) -> _Offer | None:
-        """Return a generation's offer.
+        """Return the offer of the state for a generation.
 
-        Returns None if the generation is over, or if this worker got no order for it in time.
+        Returns None if the generation is over, or if this worker is not ordered to form the generation within
+        `REQUEST_SECONDS`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST_SECONDS)
             return self._offer if self._offer.generation == generation and not self._offer.over else None
 
     def _feed_of(self, offer: _Offer, connection: socket.socket) -> Feed | None:
-        """Return the feed once this worker has a part of the state, and send signs of life until then.
+        """Wait until this worker has a feed for the offer, and return the feed.
 
-        Returns None if the offer ended.
+        While waiting, send signs of life to the client.
+
+        Returns None if the offer was withdrawn.
         """
         while True:
             with self._changed:
@@ -188,7 +198,7 @@ def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, f
 
 
 def _receive_line(connection: socket.socket) -> bytes:
-    """Return the request. Raises OSError if the request does not arrive within REQUEST seconds, or is too long."""
+    """Return the request. Raises OSError if the request does not arrive within `REQUEST_SECONDS`, or is too long."""
     deadline, line = time.monotonic() + REQUEST_SECONDS, b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))

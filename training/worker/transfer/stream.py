@@ -1,8 +1,9 @@
-"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a waiting sender.
+"""The frames of a state transfer's connection: JSON objects (words), chunks of the state, and signs of life.
 
-A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
-so, in the clear with a checksum for each frame. With and without encryption, a damaged, repeated or missing frame is
-detected when the next frame is opened. The token itself is never sent: the client proves its knowledge of the token.
+By default, a connection is encrypted with AES-256-GCM, and its key is derived from the generation's transfer token. If
+the job's options say so, frames are not encrypted, but have a checksum. With and without encryption, a damaged,
+repeated or missing frame is detected when the next frame is opened. The token itself is never sent: the client sends a
+proof that it knows the token.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NONCE = struct.Struct(">IQ")  # kind and number of a frame
 
 
 class StreamError(OSError):
-    """The received bytes are no frame of this connection: damaged, cut short or from a sender without the token."""
+    """The received bytes are no valid frame: damaged, cut short, or from a sender that does not know the token."""
 
 
 class Kind(IntEnum):
@@ -39,12 +40,15 @@ class Kind(IntEnum):
 
 
 class Seal(Protocol):
-    """Seals and opens the frames of one connection, in order."""
+    """Encodes (`close`) and checks and decodes (`open`) the frames of one connection, in order."""
 
     def close(self, kind: Kind, data: memoryview) -> bytes: ...
 
     def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
-        """Check a frame and write its data into `into`. Raises StreamError if the frame is damaged or out of order."""
+        """Check a sealed frame and write its data into `into`.
+
+        Raises StreamError if the frame is damaged or out of order.
+        """
 
 
 class Encrypted:
@@ -67,7 +71,7 @@ class Encrypted:
 
 
 class InTheClear:
-    """Sends frames unencrypted, and detects damage but not forgery: for a network that no other party can reach."""
+    """Frames without encryption, for a network that no other party can reach: damage is detected, but not forgery."""
 
     def __init__(self) -> None:
         self._frames = 0
@@ -88,22 +92,25 @@ class InTheClear:
 
 
 def seal(token: str, salt: bytes, clear: bool) -> Seal:
-    """Return the seal of one connection. `salt` consists of the client's and the server's salt for this connection."""
+    """Return an object that seals and opens one connection's frames.
+
+    `salt` is the client's salt followed by the server's salt.
+    """
     return InTheClear() if clear else Encrypted(token, salt)
 
 
 def proof(token: str, generation: int, salt: str) -> str:
-    """Return the client's proof that it knows the generation's token."""
+    """Return the proof that a client knows the generation's token: an HMAC of the generation and the salt."""
     return hmac.new(token.encode(), f"state {generation} {salt}".encode(), hashlib.sha256).hexdigest()
 
 
 def send_sign_of_life(connection: socket.socket) -> None:
-    """Send a sign of life, an empty frame. Raises OSError."""
+    """Send a sign of life, which is an empty frame. Raises OSError."""
     connection.sendall(_HEAD.pack(Kind.WAIT, 0))
 
 
 def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) -> None:
-    """Send a frame. Blocks until the kernel has taken the frame. Raises OSError."""
+    """Send a frame. Blocks until the kernel has buffered the whole frame. Raises OSError."""
     sealed_frame = seal.close(kind, data)
     connection.sendall(_HEAD.pack(kind, len(sealed_frame)))
     connection.sendall(sealed_frame)
@@ -114,14 +121,17 @@ def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> 
 
 
 class Receiver:
-    """Reads frames into one buffer, which grows to the largest allowed frame if needed."""
+    """Receives frames into one buffer, which grows to the size of the largest allowed frame if needed."""
 
     def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
         self._connection, self._seal, self._largest = connection, seal, max(largest, MAX_WORDS_BYTES) + TAG_BYTES
         self._buffer = memoryview(bytearray(MAX_WORDS_BYTES + TAG_BYTES))
 
     def next(self) -> tuple[Kind, memoryview]:
-        """Return the kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
+        """Receive the next frame, and return its kind and its sealed bytes, which the next call overwrites.
+
+        Raises OSError.
+        """
         kind_code, frame_bytes = _HEAD.unpack(receive_exactly(self._connection, memoryview(bytearray(_HEAD.size))))
         is_valid_size = frame_bytes == 0 if kind_code == Kind.WAIT else TAG_BYTES <= frame_bytes <= self._largest
         if kind_code not in Kind.__members__.values() or not is_valid_size:
@@ -131,7 +141,7 @@ class Receiver:
         return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_bytes])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
-        """Open a frame of words. Raises StreamError if the frame is damaged or no JSON object."""
+        """Open a frame of words and return its JSON object. Raises StreamError for any other frame."""
         opened_bytes = bytearray(len(sealed) - TAG_BYTES)
         self._seal.open(Kind.WORDS, sealed, memoryview(opened_bytes))
         try:
@@ -143,14 +153,17 @@ class Receiver:
         return message
 
     def chunk(self, sealed: memoryview, buffer: memoryview) -> None:
-        """Write a chunk's data to `buffer`. Raises StreamError if the chunk is damaged or of another size."""
+        """Open a frame with a chunk, and write its data to `buffer`.
+
+        Raises StreamError for a damaged chunk or a wrong size.
+        """
         if len(sealed) - TAG_BYTES != len(buffer):
             raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(buffer)} bytes")
         self._seal.open(Kind.CHUNK, sealed, buffer)
 
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> memoryview:
-    """Receive until `buffer` is full. Raises OSError, also if the other side closes the connection before that."""
+    """Receive bytes until `buffer` is full. Raises OSError, also if the other side closes the connection before."""
     received_bytes = 0
     while received_bytes < len(buffer):
         if not (byte_count := connection.recv_into(buffer[received_bytes:])):
