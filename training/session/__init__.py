@@ -1,7 +1,8 @@
-"""The coordinator's state machine. Pure: its functions get events with the time `now`, and return orders.
+"""The state machine with which the coordinator manages one training job.
 
-A generation is the group of workers between two changes of the membership. The membership may change at a boundary, a
-point between two steps. A commit is a checkpoint; a safe state is a node's copy of the training state in memory.
+The state machine is pure: its functions get events and the time `now`, and return orders. A generation is the group of
+workers between two changes of the membership. The membership may change at a boundary, a point between two steps. A
+commit is a checkpoint; a safe state is a node's copy of the training state in memory.
 
 The cost of a worker's loss for the other workers:
 
@@ -16,26 +17,27 @@ is restarted if it does not prepare | | it is alive, and does not reach a bounda
 restarted | | inside a formation, after the order to go | *restart* from the safe state; no step is repeated | | a
 ps-lite server or scheduler is lost too, or a release takes too long | *restart* from safe state or commit |
 
-A few values of the workers' states are compared at each boundary, and all values in a formation. If values differ, the
-workers are restarted from the last state that the workers had in common; the fourth time, the job fails. Twenty
-restarts in a row without progress fail the job too. A node whose worker fails too often cools down: its worker is not
-restarted for a while, longer each time. The cause of a failure does not matter, as each failure costs the other workers
-the same. A node that would cool down for more than ten minutes is given up: an elastic node is released, a base node is
-tried again. An announced interruption of a machine does not count as a failure. With fewer workers than the minimum the
-job pauses, reports the pause, and fails after `--pause-seconds`.
+A few values of the workers' states are compared at each boundary, and all values in a formation. If values differ
+between workers, all workers are restarted from the last state that they had in common. A fourth difference without
+progress in between fails the job. Twenty restarts in a row without progress also fail the job. A node whose worker
+fails too often cools down: its worker is not restarted for a while, longer each time. Each failure of a worker is
+treated alike, whatever its cause, as each failure costs the other workers the same. A node that would cool down for
+more than ten minutes is given up: an elastic node is released, a base node is tried again. An announced interruption of
+a machine is not recorded as a failure. With fewer workers than the minimum the job pauses, reports the pause, and fails
+after `--pause-seconds`.
 
 `recovery.stalls` reports workers that keep other workers waiting for half a minute; a report has no further effect.
 
-A supervisor reports the end of a worker's process. A lost connection counts as a loss after a grace period. A hung
-process is found by unanswered pings (`--liveness-seconds`), and a live process without progress by
-`--progress-seconds`. All time limits, also those of nodes and workers, derive from these two options
-(`training/protocol/clocks.py`).
+Each node's supervisor reports when a worker's process has ended. A worker without a connection is treated as lost after
+a grace period. A hung process is detected by unanswered pings (`--liveness-seconds`), and a live process without
+progress by the time limit `--progress-seconds`. All time limits of coordinator, nodes and workers derive from
+`--liveness-seconds` and `--progress-seconds` (`training/protocol/clocks.py`).
 
 If no worker holds the state when a generation starts, `origin` chooses the furthest safe state of the connected nodes,
-unless a commit is as far. If that safe state is damaged or gone, the next furthest safe state is used, and the commit
-last. A safe state with steps that were undone later is never used.
+unless a commit is as far. If the chosen safe state is damaged or gone, the next furthest safe state is used, or the
+commit if no safe state is further. A safe state with steps that were undone later is never used.
 
-Messages are lost only when a connection is lost, so orders are repeated to each process that connects, and
-`worker/membership/dialogue.py` obeys each order once. A random-schedule test of the whole protocol breaks connections,
-processes and the coordinator at any point, in a job of one loop.
+Messages are lost only when a connection is lost, so orders are repeated to each process that connects. A worker obeys a
+repeated order only once (`worker/membership/dialogue.py`). A test of the whole protocol breaks connections, processes
+and the coordinator at random points, in a job with one loop over epochs.
 """

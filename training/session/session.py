@@ -1,15 +1,15 @@
-"""The coordinator's state machine: a method for each event, which returns orders. Pure.
+"""The coordinator's state machine has a method for each event, which returns the orders to carry out. Pure.
 
 Phases of a generation: WAITING (no worker holds the state) or PARKED (the state's holders wait for a group) ->
 PREPARING (orders to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again,
-or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss
-that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and
-the next generation starts from a safe state or commit (`origin`). Messages are lost only when a connection is lost, so
-after each new connection the messages that may have been lost are sent again.
+or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads from TRAINING through RELEASING to
+PARKED. A loss that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart
+the workers. The next generation then starts from a safe state or commit (`origin`). Messages are lost only with a
+connection, so after each new connection the messages that may have been lost are sent again.
 
-`JobState` holds the state of the job, and its `Round` the state of the present generation (package `job`). The further
-packages are functions of a JobState: `handlers` for messages, `recovery` for losses, missed deadlines and a restarted
-coordinator, `phases` for decisions. The functions of `generation` need no JobState.
+`JobState` holds the state of the job, and the `Round` in it holds the state of the present generation (package `job`).
+Three packages contain functions of a JobState: `handlers` for messages, `phases` for decisions, and `recovery` for
+losses, missed deadlines and a restarted coordinator. The functions in the package `generation` need no JobState.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ from dyntrain.training.session.recovery.from_journal import recovered
 class Session:
     """The state machine of one job.
 
-    Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders in order.
+    Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders one after
+    another.
     """
 
     job: JobState
@@ -78,16 +79,16 @@ class Session:
 
     @property
     def launch(self) -> Launch | None:
-        """The person's launch, whose command the nodes run.
+        """The launch, made by a user, whose command the nodes run.
 
-        None if there was no launch, after the launch's end, or if the nodes' configuration contains the command.
+        The value is None without a launch, after the launch's end, or if the nodes' configuration contains the command.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
         """Make the next report to the controller.
 
-        The reports' sequence number also grows over restarts of the coordinator.
+        The sequence number of reports keeps growing when the coordinator is restarted.
         """
         self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
         return self.job.report()
@@ -102,9 +103,9 @@ class Session:
     def new_target(self, target: Target, now: float) -> list[Order]:
         """Adopt a new target.
 
-        A target with a lower revision than the target in force is ignored, as a stale read. A target with the same
-        revision but different content is refused: the parameter has a second writer, and only a higher revision settles
-        this.
+        A target with a lower revision than the last accepted target is ignored, as an outdated value was read. A target
+        with the same revision as the last accepted target, but different content, is refused, as the parameter has a
+        second writer. The refusal lasts until a target with a higher revision is read.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
@@ -128,7 +129,7 @@ class Session:
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
         """The addresses of the target's nodes, with the address of `last_instance` at the end.
 
-        Before the first target, and while a restarted coordinator waits for its nodes, the result is None.
+        The result is None before the first target, and while a restarted coordinator waits for its nodes.
         """
         job = self.job
         if job.target is None or job.phase is Phase.RECOVERING:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 def plan_chains(holders: Sequence[str], receivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return for each receiver the members from which it fetches the state, in order of preference.
 
-    `holders` have the state; the first holder is the generation's source. Behind each holder the receivers form a
-    chain, in which each passes on the state. A receiver whose predecessor is lost asks the predecessor's predecessor,
-    up to the chain's holder, then the holders of other chains. No two members ever fetch from each other.
+    The members in `holders` have the state; the first holder is the generation's source. Behind each holder the
+    receivers form a chain, in which each receiver passes the state on to the next receiver. A receiver whose
+    predecessor is lost asks the predecessor's predecessor, and so on up to the chain's holder, and last the holders of
+    other chains. No two members ever fetch the state from each other.
     """
     sources = {}
     for index, instance in enumerate(receivers):

@@ -1,4 +1,4 @@
-"""Merges the members' reports into a report on the generation. Pure."""
+"""Merges the members' reports into one report on their generation. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dyntrain.training.protocol.messages import CheckIn, Position
 def segment(
     generation: int, start: Position, end: Position, check_ins: Mapping[str, CheckIn], now: float
 ) -> events.Segment:
-    """Merge the workers' check-ins at a boundary: sum of samples, longest duration, metrics weighted by counts."""
+    """Merge the workers' check-ins at a boundary.
+
+    The samples are summed, the longest duration is taken, and metrics are averaged, weighted by each worker's count.
+    """
     totals: dict[str, tuple[float, float]] = {}
     for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():

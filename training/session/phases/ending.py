@@ -50,7 +50,7 @@ def close_when_all_left(job: JobState) -> list[Order]:
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
-    """Stop the ps-lite processes of this generation and of earlier generations."""
+    """Stop the ps-lite processes of the given generation and of earlier generations."""
     if not generation:
         return []
     base_nodes = [instance for instance, node in job.roster.nodes.items() if node.hello.base]
