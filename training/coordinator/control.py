@@ -96,9 +96,9 @@ class _Peer:
 
 
 def duplicate_node_refusal(instance: str, first_address: str, second_address: str) -> str:
-    """Return the refusal for a second node process of an instance, while the first process is connected.
+    """Return the reason to refuse a second node process of an instance while the first process is connected, or None.
 
-    Without the refusal the two processes would repeatedly end each other's workers. If the first process is gone,
+    If both node processes were accepted, they would repeatedly kill each other's workers. If the first process is gone,
     unanswered pings close its connection, and the second process is admitted when it tries again.
     """
     return (
@@ -176,7 +176,7 @@ class ControlServer:
             peer.send(None)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until all peers have disconnected, or `seconds` have passed."""
+        """Wait until all peers have closed their connections, or until `seconds` have passed."""
         deadline = time.monotonic() + seconds
 
         while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110

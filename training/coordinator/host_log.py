@@ -1,7 +1,8 @@
 """Writes the files `host_worker` and `host_worker_log`, which list the training workers for users and their scripts.
 
-AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` contains one address a line.
-`host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
+The launcher of AWS Dynamic Training wrote files with these names and this content in its own directory. The file
+`host_worker` contains one IP address a line. The file `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`
+when a worker has joined or left.
 """
 
 from __future__ import annotations

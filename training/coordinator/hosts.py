@@ -66,7 +66,10 @@ class AwsHosts:
         return self._clients[service]
 
     def _read_parameter(self, name: str) -> str | None:
-        """Read a parameter, or return None if it does not exist. Raises BotoCoreError or ClientError."""
+        """Read an SSM parameter, or return None if the parameter does not exist.
+
+        Raises BotoCoreError or ClientError.
+        """
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:

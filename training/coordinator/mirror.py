@@ -17,7 +17,7 @@ log = logging.getLogger("coordinator")
 
 
 class WorkerListFiles:
-    """Writes the files that list training workers.
+    """Writes the files that list the cluster's training workers.
 
     A call blocks as long as the shared volume blocks, so the job must not wait for a call.
     """

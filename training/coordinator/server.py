@@ -57,10 +57,11 @@ class Coordinator:
     coordinator, or None if no other node can run it. Raises Overtaken if another node holds the job. `identity` proves
     to the controller which instance sends the reports.
 
-    Events go to the job's folder, and also to the file `events` if given. The files that list the training workers are
-    written in the directory of the launch, or in `mirror` without a launch. If `mirror` is None these files are not
-    written. `uploads` is the command that uploads results on request (`ResultsUploader`); if None, the results stay on
-    the shared volume. `resumes` says that a user resumes an interrupted or failed job, of which no process is left.
+    Events are written to a file in the job's folder, and also to the file `events` if given. The files that list the
+    training workers are written in the directory of the launch, or in `mirror` without a launch. If `mirror` is None
+    these files are not written. `uploads` is the command that uploads results on request (`ResultsUploader`); if None,
+    the results stay on the shared volume. `resumes` says that a user resumes an interrupted or failed job, of which no
+    process is left.
     """
 
     def __init__(
@@ -187,7 +188,10 @@ class Coordinator:
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """Carry out orders after all earlier orders, or drop them if another coordinator has taken the job over."""
+        """Carry out `orders` after all earlier orders.
+
+        Drop `orders` if another coordinator has taken the job over.
+        """
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
@@ -308,7 +312,7 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _list_workers(self, directory: Path | None) -> None:
-        """List the training workers in files, in a thread of its own, as the volume may hang."""
+        """Keep the files that list the training workers up to date, in a separate thread, as the volume may hang."""
         if directory is None:
             return
         mirror, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")

@@ -1,4 +1,4 @@
-"""Replaces small files on the shared volume."""
+"""Replaces small files on the shared volume atomically."""
 
 from __future__ import annotations
 

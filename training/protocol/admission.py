@@ -73,5 +73,5 @@ H = TypeVar("H", bound=Hello)
 
 
 def with_proof(hello: H, token: str, nonce: str) -> H:
-    """Return a copy of `hello` with its proof."""
+    """Return a copy of `hello` that contains the proof that its sender knows the token."""
     return hello.model_copy(update={"proof": proof(token, nonce, hello)})

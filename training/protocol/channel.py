@@ -1,4 +1,4 @@
-"""Connection of nodes and workers to the coordinator: a WebSocket over TLS that trusts one pinned certificate.
+"""Connects nodes and workers to the coordinator by a WebSocket over TLS that trusts only the coordinator's certificate.
 
 Each coordinator makes a new self-signed certificate and publishes the certificate through SSM. Nodes and workers trust
 only the published certificate, and do not check the host name, as addresses change.

@@ -141,7 +141,7 @@ class WorkerHello(Hello, LoopTerms):
 class Prepared(Message):
     """The worker has left its old group, has made a safe state, and waits for the order to go.
 
-    The worker may still be ordered to form another generation.
+    While the worker waits, it may still be ordered to form another generation instead.
     """
 
     type: Literal["prepared"] = "prepared"
@@ -190,7 +190,7 @@ class Formed(Message):
 
 
 class Entered(LoopTerms):
-    """The script has reached its next loop over epochs.
+    """The worker's script has reached its next loop over epochs.
 
     `generation` is the last generation that the worker was ordered to form, or None if the worker holds no state.
     """
@@ -200,7 +200,7 @@ class Entered(LoopTerms):
 
 
 class ScriptEnded(Message):
-    """The script has ended successfully, without a further loop; the process waits for the order to leave."""
+    """The worker's script has ended without an error or a further loop; the process waits for the order to leave."""
 
     type: Literal["script_ended"] = "script_ended"
     generation: int | None
@@ -255,7 +255,10 @@ class CommitUnreadable(Message):
 
 
 class ScriptFailed(Message):
-    """The script raised an exception, and the process will end. `error` contains the exception's type and text."""
+    """The worker's script raised an exception, and the process will exit.
+
+    `error` contains the exception's type and text.
+    """
 
     type: Literal["script_failed"] = "script_failed"
     generation: int
@@ -278,7 +281,7 @@ class Progress(Message):
 class Whereabouts(Message):
     """Answer to Where: whether the worker `waits` in a step for the summed gradients; otherwise it runs its script.
 
-    `position` follows the last step that the worker applied.
+    The position after the last step that the worker applied is `position`.
     """
 
     type: Literal["whereabouts"] = "whereabouts"
@@ -290,12 +293,12 @@ class Whereabouts(Message):
 class StepStatus(Message):
     """Answer to the order Abort: the worker's phase within its step.
 
-    The `position` follows the last step that the worker applied. `phase` is "out" if the worker is outside of a step,
-    and can leave its group at any time; it is "wait" if the worker waits for summed gradients. `phase` is "held" if the
-    worker has the sums and waits for the verdict, and "failed" if it waits for the verdict without sums. `answered` is
-    the number of gradients that have been summed in the step. In the phase "wait" the worker sends this message when
-    the servers have all its gradients; `keys` contains the gradients' numbers. Workers that have not pushed gradients
-    for these `keys` then push zeros for the keys, in `windows` parts.
+    The `position` is the position after the last step that the worker has applied. `phase` is "out" if the worker is
+    outside of a step, and can leave its group at any time; it is "wait" if the worker waits for summed gradients.
+    `phase` is "held" if the worker has the sums and waits for the verdict, and "failed" if it waits for the verdict
+    without sums. `answered` is the number of gradients that have been summed in the step. In the phase "wait" the
+    worker sends this message when the servers have all its gradients; `keys` contains the gradients' numbers. Workers
+    that have not pushed gradients for these `keys` then push zeros for the keys, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -423,7 +426,7 @@ class Go(Message):
 
 
 class Leave(Message):
-    """Order to drop the kvstore and exit with code 0: at a boundary, or when the job is over.
+    """Order to close the kvstore and exit with code 0, given at a boundary or when the job is over.
 
     At the job's end, a worker whose generation is not this order's `generation` does not have the job's result, and
     must not save a result.
@@ -478,7 +481,7 @@ class Pump(Message):
 class StepVerdict(Message):
     """Decision after the loss of a worker: steps up to `position` are valid on all workers, later steps are void.
 
-    A Form follows.
+    The order Form follows this message.
     """
 
     type: Literal["verdict"] = "verdict"

@@ -53,7 +53,7 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process was started on the node.
+    """A worker process was started on the node that sends this message.
 
     The process must connect to the coordinator within a time limit (`Clocks.start`).
     """
@@ -102,7 +102,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a node's hello.
+    """The coordinator's answer to a node's hello.
 
     `launch` is the command that the node must run, if the nodes' configuration contains no command.
     """
@@ -151,7 +151,7 @@ class Workers(Message):
 
 
 class PsProcess(Message):
-    """Role and environment of a ps-lite process."""
+    """Role and environment variables of a ps-lite process that is to be started."""
 
     role: Literal["scheduler", "server", "rendezvous"]
     environment: dict[str, str]

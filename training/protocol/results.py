@@ -12,7 +12,7 @@ END_SECONDS = 400.0  # limit for the last upload; machines end ten minutes after
 
 
 class Uploaded(BaseModel):
-    """Result of an upload.
+    """The result of an upload of a job's results.
 
     `failed` says why some files could not be uploaded; the next request uploads the missing files.
     """

@@ -15,7 +15,7 @@ MOST_SLOTS = 64  # maximum of worker processes on a node
 
 @dataclass(frozen=True)
 class Place:
-    """Ranks and sizes of a process, in Horovod's terms."""
+    """The ranks of a process and the numbers of processes, in Horovod's terms."""
 
     rank: int  # number of the process among all processes
     size: int  # number of all processes

@@ -63,7 +63,7 @@ MARKED_EVENTS = (  # events that become marks of the history
 
 @dataclass
 class Chronicle:
-    """The job's history, of bounded size."""
+    """The job's history in points and marks, whose number is limited."""
 
     points: list[HistoryPoint] = field(default_factory=list)
     marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MAX_MARKS))
@@ -165,7 +165,10 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """Estimate the remaining seconds; a pause counts when it is longer than the mean time between points of `pace`."""
+    """Estimate the job's remaining seconds from its recent pace.
+
+    A pause is included in the pace when the pause is longer than the mean time between points of `pace`.
+    """
     if fraction >= 1.0:
         return 0.0
     if pace and not pace[0][1]:  # the time before the first step does not show the pace
@@ -182,7 +185,7 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
 
 
 def mark_of(event: events.Event) -> HistoryMark:
-    """Make a mark from an event's fields, with texts cut to a bounded length."""
+    """Make a mark of the history from an event's fields, with texts cut to a limited length."""
     event_fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )

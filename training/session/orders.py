@@ -1,4 +1,4 @@
-"""The orders that the coordinator's state machine returns."""
+"""The orders that the coordinator's state machine returns for the coordinator to carry out."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass
 class Session:
-    """The state machine of one job.
+    """The coordinator's state machine for one job.
 
     Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders one after
     another.
@@ -74,7 +74,7 @@ class Session:
     def recovered(
         cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
     ) -> Session:
-        """Restore the session from its journal; from an empty journal, begin a new job."""
+        """Restore the session from the journal's entries, or begin a new job if the journal is empty."""
         return cls(recovered(options, transfer_token, entries, now))
 
     @property
@@ -86,7 +86,7 @@ class Session:
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
-        """Make the next report to the controller.
+        """Make the next job report to the controller.
 
         The sequence number of reports keeps growing when the coordinator is restarted.
         """
@@ -97,11 +97,11 @@ class Session:
         return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Extend all deadlines by `seconds`, during which no order could be sent."""
+        """Extend all deadlines of the job by `seconds`, in which no order could be sent."""
         self.job.extend_deadlines(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
-        """Adopt a new target.
+        """Adopt a new target: the members that the controller wants.
 
         A target with a lower revision than the last accepted target is ignored, as an outdated value was read. A target
         with the same revision as the last accepted target, but different content, is refused, as the parameter has a
@@ -127,7 +127,7 @@ class Session:
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
-        """The addresses of the target's nodes, with the address of `last_instance` at the end.
+        """Return the addresses of the nodes that the target lists, with the address of `last_instance` at the end.
 
         The result is None before the first target, and while a restarted coordinator waits for its nodes.
         """

@@ -21,7 +21,7 @@ KEPT_SETTINGS = ("layout", "samples", "drawn_from", "global_batch", "seed", "bat
 
 
 def disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> str | None:
-    """Return the reason why the worker cannot train with the other workers, or None."""
+    """Return the reason why the worker cannot train with the other workers, or None if all settings agree."""
     for other_worker in other_workers:
         for name in AGREED_SETTINGS:
             value, other_value = getattr(hello, name), getattr(other_worker, name)

@@ -13,7 +13,7 @@ from dyntrain.training.session.generation.origin import Origin
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a generation.
+    """A worker that belongs to a generation.
 
     The index in `Generation.members` is the member's number, which may differ from its rank in ps-lite.
     """
@@ -54,7 +54,7 @@ class SettlementReason(Enum):
 
 
 class Cause(Enum):
-    """Reason why a new generation is necessary."""
+    """Reason why a new generation (group of workers) is formed."""
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
@@ -64,7 +64,7 @@ class Cause(Enum):
 
 
 def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
-    """Determine why a new generation is formed.
+    """Determine the reason why a new generation (group of workers) is formed.
 
     Members of the `previous` generation that neither hold the state nor leave have been lost, even if their node joins
     with a new process.

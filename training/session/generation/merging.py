@@ -35,7 +35,7 @@ def segment(
 
 
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The longest duration of each phase, in the order in which the phases first appear."""
+    """Return the longest duration of each phase over all members, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
     for member_phases in phases:
         for name, seconds in member_phases.items():

@@ -91,7 +91,7 @@ class Release:
         return sorted(survivor for survivor in survivors if self.statuses[survivor].phase == "wait")
 
     def _waiting_status(self, survivors: Collection[str]) -> StepStatus:
-        """The status of one waiting worker; all waiting workers have the same keys and windows."""
+        """Return the status of one worker that waits for sums; all such workers have the same keys and windows."""
         return self.statuses[self._waiting_workers(survivors)[0]]
 
     def _fill_window(self, survivors: Collection[str]) -> list[Order]:
@@ -121,12 +121,12 @@ class Release:
 
     @property
     def exchanges(self) -> int:
-        """The number of exchanges that all survivors have finished."""
+        """The number of exchanges (sums over all workers) that all survivors have finished."""
         return min((status.exchanges for status in self.statuses.values()), default=0)
 
     @property
     def behind(self) -> frozenset[str]:
-        """The workers that cannot reach the verdict's position without another worker's state."""
+        """The workers that can reach the verdict's position only by fetching another worker's state."""
         if self.verdict is None:
             return frozenset()
         step = self.verdict.step
@@ -137,5 +137,5 @@ class Release:
         )
 
     def ask_after_loss(self, survivors: Collection[str]) -> list[Order]:
-        """Ask all survivors again after the loss of one more worker, unless there is a verdict already."""
+        """Ask all survivors for their status again after the loss of one more worker, unless there is a verdict."""
         return [] if self.verdict is not None else self.ask(survivors)

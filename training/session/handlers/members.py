@@ -119,7 +119,7 @@ def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: f
 
 
 def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-    """Handle an exception of the script on any worker that was a member when the generation was formed.
+    """Handle an exception that the script raised on a worker that was a member when the generation was formed.
 
     Lost members are included, as all members may fail at once, and the first may be reported lost before the last one's
     message arrives.

@@ -120,7 +120,7 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 
 
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """Handle a process that never connected and ended with exit code 0.
+    """Handle a worker process that ended with exit code 0 without ever connecting.
 
     Such a script does not join the job, or was run with --help, so the process will never connect. Workers that were
     members before a restart of the coordinator are not handled here, as they may have trained.

@@ -148,7 +148,7 @@ def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 
 def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a script that ended without an error and without a further loop over epochs."""
+    """Handle the end of a worker's script, without an error and without a further loop over epochs."""
     if instance in job.roster.members and job.between_loops:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)

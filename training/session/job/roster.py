@@ -149,7 +149,7 @@ class Roster:
         return next((self.records[name] for name in self.process_names([node]) if self.is_cooling_down(name)), None)
 
     def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
-        """Return a worker that has been disconnected for too long, or None."""
+        """Return a worker that has been disconnected for too long, or None if no worker has."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
@@ -172,7 +172,7 @@ class Roster:
             self.unconnected[instance] = UnconnectedWorker(pid, now, now + seconds, spare)
 
     def record_connection(self, instance: str, now: float) -> UnconnectedWorker | None:
-        """Record that a worker connected; remove and return its entry in `unconnected`, if any."""
+        """Record that a worker connected; remove and return the worker's entry in `unconnected`, or return None."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now
@@ -182,7 +182,7 @@ class Roster:
         return self.unconnected.pop(instance, None)
 
     def find_missed_connection(self, now: float) -> tuple[str, UnconnectedWorker] | None:
-        """Return a worker whose process did not connect in time, or None."""
+        """Return a started worker that did not connect before its time limit, or None."""
         return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
     def extend_deadlines(self, seconds: float) -> None:

@@ -94,12 +94,12 @@ class JobState:
         self.paused = reason
 
     def agree(self, begun: JobBegun) -> None:
-        """Record the settings of the present loop over epochs, on which all workers agree."""
+        """Record the settings on which all workers agree in the present loop over epochs."""
         self.terms[self.loop] = begun
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """Describe how the worker's script differs from the job that it should continue, or return None."""
+        """Describe how the settings of the worker's script contradict the job's settings, or return None."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
@@ -165,7 +165,7 @@ class JobState:
 
     @property
     def reached(self) -> Position:
-        """The position of the worker that is furthest ahead."""
+        """The position of the worker that has applied the most steps."""
         furthest = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
         return furthest.position if furthest and furthest.position.step >= self.position.step else self.position
 

@@ -218,7 +218,7 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 
 
 def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
-    """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
+    """Begin a release because the script stops the job at a boundary after the order to proceed from there.
 
     Such a late stop can follow the loss of a worker in an epoch's last step: the next generation is then formed before
     the script runs its own lines at the end of the epoch. Members that have already begun the next step are freed from
@@ -267,7 +267,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
-    """Fail a job that is paused for too long.
+    """Fail the job if it has been paused for longer than `--pause-seconds`.
 
     A job that has not begun yet, and had no failure, may wait for its nodes for ever, as the nodes' preparation has its
     own time limits.

@@ -1,4 +1,4 @@
-"""Ends a job, or the ps-lite processes of generations. Pure."""
+"""Ends a job, or stops the ps-lite processes of generations. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
 
 
 def close_when_all_left(job: JobState) -> list[Order]:
-    """Close the job if it is over and the last worker has left."""
+    """If the job is over and the last worker has left, order all nodes to exit and the coordinator to stop."""
     if job.phase is not Phase.OVER or job.roster.leaving or job.awaited or job.closed:
         return []
     job.closed = True

@@ -1,4 +1,7 @@
-"""The engine of the job's workers, and the lifetime of the engine's own processes. Pure."""
+"""Knows the engine that the workers use (ps-lite or Horovod), and whether the engine's own processes are needed.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NOT_WANTED, NODE_INCOMPLETE = "not in the target", "a process of its node is mis
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
-    """Decide the next generation and return the orders to form it.
+    """Decide the next generation, and return the orders to form this generation.
 
     The members in `holders` have the state in memory; without holders, the state is in `origin`.
     """

@@ -1,9 +1,9 @@
-"""Takes a job from one of its script's loops over epochs to the next loop. Pure.
+"""Leads a job from one loop over epochs in its script to the next loop. Pure.
 
-At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
-(for example unfreeze layers, make a trainer). The job is parked until all members have reached the next loop, or the
-end of the script. Workers that stand by and new workers, which have no state, skip the finished loops and join in the
-next loop.
+At the end of a loop the members leave their group and keep the state. Their scripts then run the lines between the
+loops, which for example unfreeze layers or make a new trainer. Until all members have reached the next loop, or the end
+of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no state, skip the
+finished loops and join in the next loop.
 
 A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
 an earlier loop, the job returns to this loop, and processes in later loops are replaced.
@@ -24,7 +24,7 @@ TOO_FAR = "the job is in an earlier loop over epochs, and no process can return 
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
-    """Finish the loop over epochs, or the job after its last loop.
+    """Finish the present loop over epochs, or the whole job after its last loop.
 
     Members that are not in `holders` have not applied the loop's last step.
     """
@@ -120,7 +120,7 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
 
 
 def late_members(job: JobState) -> list[str]:
-    """Return the members that keep other members waiting at the next loop.
+    """Return the members that keep other members waiting at the start of the next loop over epochs.
 
     As long as no member has reached the next loop, none is late, as the scripts may be at their final work.
     """

@@ -13,7 +13,7 @@ from dyntrain.training.session.phases.ending import fail, stop_groups
 
 
 def take_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Cancel a generation that no member has begun to form.
+    """Cancel a generation before any member has begun to form the group of processes.
 
     Members that hold the state keep their processes and wait for the next order; joining workers stand by again.
     """

@@ -47,7 +47,7 @@ def next_wanted_instances(job: JobState) -> Sequence[str] | None:
 
 
 def server_nodes(job: JobState, members: Collection[str] = ()) -> dict[str, ConnectedNode]:
-    """The nodes on which the ps-lite processes of a generation of `members` may run.
+    """Return the nodes on which the ps-lite processes of a generation with the given `members` may run.
 
     By default ps-lite runs only on base nodes, so that no server is lost when an elastic node leaves. If all members
     run servers, the loss of any machine means a lost server and a restart of all workers.
@@ -61,7 +61,7 @@ def server_nodes(job: JobState, members: Collection[str] = ()) -> dict[str, Conn
 
 
 def _replaced_nodes(job: JobState) -> set[str]:
-    """Return the base nodes that their successors replace at the next formation.
+    """Return the base nodes that will be replaced by their successors at the next formation.
 
     A base node is replaced when its successor can run a server, or when the base node does not train any more.
     """

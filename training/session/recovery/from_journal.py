@@ -1,10 +1,10 @@
-"""Recovers a restarted coordinator from its journal and the members' reports. Pure.
+"""Restores a restarted coordinator's knowledge of the job from its journal and the members' reports. Pure.
 
 The journal contains the generation that was decided last; the members of this generation report their positions when
-they connect. Nothing is decided until all members are connected or known to be lost, and the hosts of the generation's
-ps-lite processes are connected too. The wait ends once no process has connected for `Clocks.patience` seconds: hundreds
-of processes connect one after another, so the wait has no fixed length. The wait also ends after `Clocks.progress`
-seconds, so that a process that connects repeatedly does not block the job.
+they connect. No decision is made until each member is connected or known to be lost, and the nodes that run the
+generation's ps-lite processes are connected. The wait ends once no process has connected for `Clocks.patience` seconds:
+hundreds of processes connect one after another, so the wait has no fixed length. The wait also ends after
+`Clocks.progress` seconds, so that a process that connects repeatedly does not block the job.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ from dyntrain.training.session.recovery.waiting import find_late_members, prepar
 
 
 def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a supervisor's lost connection. The node's worker has a connection of its own, and may still train."""
+    """Handle the loss of the connection to a node's supervisor.
+
+    The node's worker has a connection of its own, and may still train.
+    """
     job.roster.nodes.pop(instance, None)
     orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
     group = job.round.group
@@ -184,7 +187,7 @@ def _did_not_connect(job: JobState, instance: str, entry: UnconnectedWorker, now
 
 
 def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
-    """Handle live workers without progress.
+    """Handle workers that are alive but make no progress.
 
     Workers that keep other workers waiting at a boundary for too long are treated as lost. Without waiting workers at a
     boundary, an unknown worker blocks the job inside a step, and a release of the others begins.

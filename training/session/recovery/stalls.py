@@ -2,8 +2,8 @@
 
 Workers inside a step send no messages, so the coordinator asks whether they wait for the summed gradients. A worker
 that waits for the summed gradients has done its part; a worker that still runs its script keeps other workers waiting.
-At boundaries and in formations the coordinator knows which workers have arrived. A stall is announced at its beginning
-and at its end. The time limits after which a worker is lost are in `recovery.losses`.
+At boundaries and in formations, the workers' messages tell the coordinator which workers have arrived. Each stall is
+announced twice, at its beginning and at its end. The time limits after which a worker is lost are in `recovery.losses`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _stall_at(
 
 
 def _stall_inside_step(job: JobState, present_members: Sequence[str], now: float) -> Stall | None:
-    """Find a stall inside a step from the workers' answers.
+    """Find a stall inside a step, from the workers' answers to the question whether they wait.
 
     If all workers run their scripts, no worker waits, so there is no stall. If all workers wait for summed gradients,
     no worker keeps the others waiting.

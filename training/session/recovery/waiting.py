@@ -14,7 +14,7 @@ from dyntrain.training.session.job.round import Round
 
 
 def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> float:
-    """Seconds allowed from the order to form until the member is prepared.
+    """Return how many seconds a member may take from the order to form until it is prepared.
 
     At an epoch's end, a member that stays may still run the script's own lines, such as a validation, so the limit of a
     boundary applies to this member.
