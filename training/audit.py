@@ -24,7 +24,7 @@ from dyntrain.training.protocol.messages import MODULE, START
 
 @dataclass
 class Audit:
-    """Result of an audit; `lost` and `doubled` are sums over all finished epochs."""
+    """Result of an audit, in which `lost` and `doubled` are sums over all finished epochs."""
 
     samples: int  # samples in an epoch
     drawn_from: int | None = None  # samples in the dataset; None: an epoch takes all of them

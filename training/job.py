@@ -58,7 +58,7 @@ __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
 class ElasticJob:
-    """The job, as its training script uses it; `join` makes the object."""
+    """The job, as its training script uses it after `ElasticJob.join()`."""
 
     def __init__(self, membership: Membership, size: int = 1) -> None:
         self.membership, self._size = membership, size
@@ -453,11 +453,11 @@ class ElasticJob:
         return self._run_epochs(net, config)
 
     def stop(self) -> None:
-        """End the loop over epochs successfully at the next boundary, on all workers; `epochs` yields no further epoch.
+        """End the loop over epochs successfully at the next boundary, on all workers.
 
-        It is enough if one worker calls `stop`. The script should decide by a value that is equal on all workers, such
-        as a result of `epoch.reduce`, and not by a metric of this worker's batches. The job ends if no other loop over
-        epochs follows.
+        After this boundary `epochs` yields no further epoch. It is enough if one worker calls `stop`. The script should
+        decide by a value that is equal on all workers, such as a result of `epoch.reduce`, and not by a metric of this
+        worker's batches. The job ends if no other loop over epochs follows.
         """
         self.membership.stopping = True
 

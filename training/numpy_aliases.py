@@ -1,9 +1,9 @@
 """Restores NumPy's old names, on which MXNet depends, and imports MXNet; import this module before `mxnet`.
 
 If packages for training are missing, the import raises an error that says what to install. The module `scipy.stats` is
-imported only at its first use, as only MXNet's test utilities and quantization use the module. Its import would take a
-third of the time to import MXNet, in every worker and ps-lite server. The module `dyntrain.numpy_names` contains
-NumPy's old names.
+imported only at its first use, as only MXNet's test utilities and quantization use the module. Importing `scipy.stats`
+would take a third of the time to import MXNet, in every worker and ps-lite server. The module `dyntrain.numpy_names`
+contains NumPy's old names.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clocks(parser: argparse.ArgumentParser) -> None:
-    """Add the two options from which all time limits of a job are derived; `Clocks` checks their values."""
+    """Add the options from which all time limits of a job are derived, and whose values `Clocks` checks."""
     default_clocks = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
     group.add_argument(

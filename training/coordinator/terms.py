@@ -4,11 +4,11 @@ A claim on the shared volume names the job's coordinator. A coordinator may stil
 coordinator takes over, so each coordinator writes a journal of its own. A new coordinator replaces the claim on the job
 before it reads the earlier journals. Each coordinator reads the claim again after it has written a decision, and before
 it sends orders about the decision. So each decision of an overtaken coordinator either has been read by its successor,
-or is void and leads to no order. This protocol also works over NFS, as the NFS server is asked whenever a file is
-opened by name.
+or is void and leads to no order. The protocol of claim and journals also works over NFS, as the NFS server is asked
+whenever a file is opened by name.
 
-    journal.jsonl            term 0
-    journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
+The file `journal.jsonl` is the journal of term 0. A later term's file `journal-<term>.jsonl` begins with a `TermBegun`
+record, which names the coordinator's instance, and how many bytes of each earlier journal are valid.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ T = TypeVar("T")
 class BlockingConnection:
     """A connection that all threads except the event loop's may use, while the loop runs.
 
-    Its methods raise the errors of the wrapped `connection`.
+    All methods raise the errors of the wrapped `connection`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:

@@ -86,7 +86,7 @@ class Clocks:
     def boundary(self) -> float:
         """How long the first worker at a boundary waits for the last worker.
 
-        This time includes a validation at an epoch's end.
+        The waiting time includes a validation at an epoch's end.
         """
         return self.progress
 

@@ -297,8 +297,8 @@ class StepStatus(Message):
     outside of a step, and can leave its group at any time; it is "wait" if the worker waits for summed gradients.
     `phase` is "held" if the worker has the sums and waits for the verdict, and "failed" if it waits for the verdict
     without sums. `answered` is the number of gradients that have been summed in the step. In the phase "wait" the
-    worker sends this message when the servers have all its gradients; `keys` contains the gradients' numbers. Workers
-    that have not pushed gradients for these `keys` then push zeros for the keys, in `windows` parts.
+    worker sends this message when the servers have all its gradients, whose numbers are `keys`. Workers that have not
+    pushed gradients for these `keys` then push zeros for the keys, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -314,8 +314,8 @@ class StepStatus(Message):
 class Pumped(Message):
     """The worker has carried out the order Pump with this `number`.
 
-    Its zeros have reached the servers, or were answered with sums. `rounds` is the number of times that the zeros were
-    pushed again.
+    The worker's zeros have reached the servers, or were answered with sums. `rounds` is the number of times that the
+    zeros were pushed again.
     """
 
     type: Literal["pumped"] = "pumped"
@@ -384,8 +384,8 @@ class Form(Message):
 
     The state comes from the instance `source`, which has the state in memory, or first loads the commit `commit` or the
     safe state `safe`. Each member whose node has the safe state `safe` loads this safe state. A member without the
-    state fetches the state from the first of its `sources` that answers; `transfer_token` authorizes this. Then the
-    member can pass the state on.
+    state fetches the state, authorized by `transfer_token`, from the first of its `sources` that answers. A member that
+    has fetched the state passes the state on to other members.
     """
 
     type: Literal["form"] = "form"

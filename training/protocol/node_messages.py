@@ -68,7 +68,10 @@ FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; not a code of
 
 
 class WorkerExited(Message):
-    """A worker process has ended; `code` 0 means that the worker left the job, or that its script ended."""
+    """A worker process has ended.
+
+    The exit code 0 in `code` means that the worker left the job, or that its script ended.
+    """
 
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
@@ -113,7 +116,7 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """A user's launch was accepted; the node must run its command. This message is sent to every node."""
+    """A user's launch was accepted, and every node must run the launch's command."""
 
     type: Literal["launched"] = "launched"
     launch: Launch

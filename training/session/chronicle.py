@@ -167,7 +167,8 @@ class Chronicle:
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
     """Estimate the job's remaining seconds from its recent pace.
 
-    A pause is included in the pace when the pause is longer than the mean time between points of `pace`.
+    The time since the last point of `pace` lowers the pace only as far as this time exceeds the mean time between
+    points.
     """
     if fraction >= 1.0:
         return 0.0

@@ -67,7 +67,7 @@ def members_with_copies(
 ) -> set[str]:
     """Return the members that need not fetch the state.
 
-    These are the source, and members whose node has the origin's safe state in readable form.
+    The source need not fetch the state, nor do members whose node has the origin's safe state in readable form.
     """
     members_with_copy = {
         instance

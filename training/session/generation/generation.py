@@ -89,7 +89,7 @@ def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, 
 class Settlement:
     """A decision on the next generation's members.
 
-    Survivors come first in `members`; None means that the job must pause.
+    The field `members` lists the survivors first, or is None if the job must pause.
     """
 
     members: tuple[str, ...] | None

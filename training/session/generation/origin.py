@@ -1,8 +1,8 @@
 """Chooses the state from which a generation starts if no worker holds the state in memory. Pure.
 
-At each change of the membership every remaining worker copies the state into its supervisor's memory. This copy, a safe
-state, is made before the workers enter ps-lite, where the loss of a worker requires a restart of all workers. The
-worker that writes commits (checkpoints) also makes a safe state at each boundary, before its next step
+At each change of the membership every remaining worker copies the state into its supervisor's memory. The copy, called
+a safe state, is made before the workers enter ps-lite, where the loss of a worker requires a restart of all workers.
+The worker that writes commits (checkpoints) also makes a safe state at each boundary, before its next step
 (`dyntrain.training.worker.state.safe_state`). So new processes on a node find the safe state there, and repeat fewer
 steps than after a start from the last commit. On slow storage the last commit may be old.
 """

@@ -37,7 +37,7 @@ class ConnectedNode:
 
 @dataclass(frozen=True)
 class Group:
-    """The engine's processes in a generation; `orders` start the processes on `hosts`.
+    """The engine's processes in a generation, which are started by `orders` on `hosts`.
 
     Some environment variables are equal for all workers (`environment`), others differ between workers
     (`own_variables`).
@@ -55,7 +55,7 @@ class Group:
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
     """Return the node that is to run ps-lite's scheduler or Horovod's rendezvous, or None.
 
-    Of the able nodes, the node with the lowest address is chosen.
+    Of all nodes that can run this process, the node with the lowest address is chosen.
     """
     able_nodes = (name for name, node in nodes.items() if node.can_schedule)
     return min(able_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)

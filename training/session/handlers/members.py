@@ -121,8 +121,8 @@ def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: f
 def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
     """Handle an exception that the script raised on a worker that was a member when the generation was formed.
 
-    Lost members are included, as all members may fail at once, and the first may be reported lost before the last one's
-    message arrives.
+    Members that are already treated as lost are included: if the scripts of all members fail at once, the messages
+    arrive one after another.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:

@@ -122,8 +122,9 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a worker process that ended with exit code 0 without ever connecting.
 
-    Such a script does not join the job, or was run with --help, so the process will never connect. Workers that were
-    members before a restart of the coordinator are not handled here, as they may have trained.
+    A script that ends successfully without connecting does not join the job, or was run with --help, so no connection
+    will follow. Workers that were members before a restart of the coordinator are not handled here, as they may have
+    trained.
     """
     unconnected_entry = job.roster.unconnected.get(instance)
     if (

@@ -68,7 +68,7 @@ class Round:
     def pace(self) -> float:
         """Mean samples per second of one worker, over the members that reported their speed.
 
-        Without such reports the value is the previous generation's pace, or 0.0 without a previous generation.
+        Without reports on speed, the value is the previous generation's pace, or 0.0 without a previous generation.
         """
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace

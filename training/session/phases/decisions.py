@@ -165,7 +165,7 @@ def _continue_with_wanted(
 def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
     """Wait for missing processes, as each node that holds the state lacks one of its processes.
 
-    Restart all workers if the wait takes too long, or if one of these nodes cools down.
+    Restart all workers if waiting takes too long, or if a node that holds the state cools down.
     """
     if any(job.roster.cooling_record(node) for node in nodes) or now - job.since > job.options.clocks.patience:
         return restart(job, f"processes on {', '.join(nodes)} are missing, and no other node has the state", now)
@@ -220,9 +220,9 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary after the order to proceed from there.
 
-    Such a late stop can follow the loss of a worker in an epoch's last step: the next generation is then formed before
-    the script runs its own lines at the end of the epoch. Members that have already begun the next step are freed from
-    this step.
+    A stop after the order to proceed can follow the loss of a worker in an epoch's last step: the next generation is
+    then formed before the script runs its own lines at the end of the epoch. Members that have already begun the next
+    step are freed from this step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)

@@ -3,7 +3,7 @@
 After the order to form, members prepare (leave the old group, make their state ready) and wait. When all members are
 prepared, the order to go makes them enter ps-lite together. If a member is lost before the order to go, the generation
 is only cancelled (`rollback`). If a member is lost after the order to go, all members are restarted, as none can be
-freed from ps-lite's barriers. The members' state is already safe on their nodes.
+freed from ps-lite's barriers. When the order to go is given, all members' states are already saved as safe states.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -212,7 +212,8 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
 def start_group_again(job: JobState, instance: str) -> list[Order]:
     """Send the order to start ps-lite processes again to a node that has connected again.
 
-    Without the repetition, the workers might wait for these processes until the formation's time limit.
+    If the first order was lost and not repeated, the workers would wait for ps-lite processes until the formation's
+    time limit.
     """
     is_forming = job.phase in (Phase.PREPARING, Phase.FORMING)
     return [order for order in job.round.group.orders if order.instance_id == instance] if is_forming else []

@@ -1,9 +1,9 @@
 """Leads a job from one loop over epochs in its script to the next loop. Pure.
 
-At the end of a loop the members leave their group and keep the state. Their scripts then run the lines between the
-loops, which for example unfreeze layers or make a new trainer. Until all members have reached the next loop, or the end
-of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no state, skip the
-finished loops and join in the next loop.
+At the end of a loop the members leave their group and keep the state. The members' scripts then run the script's lines
+between two loops, which for example unfreeze layers or make a new trainer. Until all members have reached the next
+loop, or the end of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no
+state, skip the finished loops and join in the next loop.
 
 A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
 an earlier loop, the job returns to this loop, and processes in later loops are replaced.
