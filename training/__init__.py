@@ -1,1 +1,1 @@
-"""Training of one MXNet job whose workers join and leave while it runs."""
+"""Training of one MXNet job, whose workers can join and leave while the job runs."""

@@ -24,7 +24,7 @@ from dyntrain.training.protocol.messages import MODULE, START
 
 @dataclass
 class Audit:
-    """Result of an audit. The numbers of samples are over all finished epochs."""
+    """Result of an audit, in which `lost` and `doubled` are sums over all finished epochs."""
 
     samples: int  # samples in an epoch
     drawn_from: int | None = None  # samples in the dataset; None: an epoch takes all of them
@@ -36,7 +36,7 @@ class Audit:
     later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     def sizes(self, epoch: int) -> tuple[int, int]:
-        """Return the number of samples that the epoch takes, and the number in the dataset."""
+        """Return the number of samples that the epoch takes, and the number of samples in the dataset."""
         loop_start = max((start for start in self.later if start <= epoch), default=None)
         samples, drawn_from = (self.samples, self.drawn_from) if loop_start is None else self.later[loop_start]
         return samples, drawn_from or samples
@@ -47,9 +47,10 @@ class Audit:
 
 
 def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, drawn_from: int | None = None) -> Audit:
-    """Compare the coordinator's journal with all workers' intents. Pure.
+    """Compare the coordinator's journal with all workers' intents (the samples of each step). Pure.
 
-    Only complete epochs count: the job ended after them, and no loop over epochs ended within them.
+    Only complete epochs are audited: an epoch is complete if the job went beyond it, and no loop over epochs ended
+    within it.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
     start_steps = {generation.number: generation.position.step for generation in generations}
@@ -93,15 +94,15 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
 
 
 def _superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
-    """Whether a later generation began at or before `step`, and so trained that step again."""
+    """Whether a later generation (group of workers) began at or before `step`, and so trained this step again."""
     return any(start_steps[later_number] <= step for later_number in numbers if later_number > number)
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
-    """Audit a ledger directory.
+    """Audit the ledger (journal and intents) in a directory.
 
-    Raises FileNotFoundError if there is no journal, ValueError if the number of samples is unknown or the job cannot be
-    audited.
+    Raises FileNotFoundError if the directory contains no journal, and ValueError if the number of samples is unknown or
+    the job cannot be audited.
     """
     entries = read_journal(directory)
     if not entries:

@@ -2,9 +2,9 @@
 
     import dyntrain.training.elastic_mxnet as mx        in place of `import mxnet as mx`
 
-With `dyntrain launch --dt-scripts` no import need be changed (`dyntrain.training.dt_scripts`). `mx.mod.Module`,
-`mx.mod.BaseDataIterator` and `mx.kvstore.create` are elastic here. One worker writes the checkpoints of `mx.callback`
-and `mx.model`. All other names are MXNet's own.
+With `dyntrain launch --dt-scripts` a script's imports need no change (`dyntrain.training.dt_scripts`). In this module
+`mx.mod.Module`, `mx.mod.BaseDataIterator` and `mx.kvstore.create` are elastic: workers can join and leave. Only one
+worker writes the checkpoints of `mx.callback` and `mx.model`. All other names of this module are MXNet's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dyntrain.training.dt_scripts.names import REPLACED, load
 
 
 class _Overlay(ModuleType):
-    """A module of MXNet with some names replaced."""
+    """A module that acts as a module of MXNet, with some names replaced by elastic ones."""
 
     def __init__(self, part: str) -> None:
         original = getattr(mxnet, part)

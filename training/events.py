@@ -1,11 +1,11 @@
-"""Schema of `events.jsonl`: a job's events, for people and programs, one JSON object a line.
+"""Schema of the file `events.jsonl`, which contains a job's events, one JSON object a line.
 
     {"version": 1, "at": 1767225600.5, "event": "joined", "instance": "i-...", "pid": 77, "generation": 2, "epoch": 1}
 
-The field `event` names the line's class in this module. `at` and `deadline` are seconds since 1970, all other times
-are durations in seconds. `step` counts steps since the job began, `offset` counts samples within the epoch
-(`Position`). The coordinator writes the file (`dyntrain.training.ledger.EventLog`); readers need neither MXNet nor a
-running job.
+Each line's field `event` names the kind of the event, which is a class in this module. The fields `at` and `deadline`
+are seconds since 1970, all other times are durations in seconds. The field `step` is the number of steps since the job
+began, and `offset` is the number of samples within the epoch (`Position`). The coordinator writes the file
+(`dyntrain.training.ledger.EventLog`). Programs that read the file need neither MXNet nor a running job.
 
 A generation is the group of workers between two changes of the membership. A boundary is a point between two steps
 where the membership may change. A commit is a checkpoint; a safe state is a node's copy of the state in memory.
@@ -39,7 +39,7 @@ class _Event(Record):
 
 
 class Forming(_Event):
-    """The members of a new generation are decided, and are ordered to prepare for it."""
+    """The members of a new generation are decided, and are ordered to prepare for this generation."""
 
     event: Literal["forming"] = "forming"
     number: GenerationNumber
@@ -53,7 +53,7 @@ class Forming(_Event):
 
 
 class Formed(_Event):
-    """All members have joined the generation with equal states, and train on."""
+    """All members have joined the generation with equal states, and continue the training."""
 
     event: Literal["formed"] = "formed"
     generation: GenerationNumber
@@ -72,7 +72,7 @@ class TakenBack(_Event):
 
 
 class Restart(_Event):
-    """All workers of the generation are ended; the next generation starts from a safe state or a commit."""
+    """All worker processes of the generation are stopped; the next generation starts from a safe state or a commit."""
 
     event: Literal["restart"] = "restart"
     generation: GenerationNumber
@@ -90,7 +90,7 @@ class Releasing(_Event):
 
 
 class Released(_Event):
-    """All surviving workers are free; steps beyond `position` are void."""
+    """All surviving workers are freed from the incomplete step; steps beyond `position` are void."""
 
     event: Literal["released"] = "released"
     generation: GenerationNumber
@@ -99,7 +99,10 @@ class Released(_Event):
 
 
 class Pause(_Event):
-    """All members have made the generation's first step. The event measures the earlier members' pause."""
+    """All members have made the generation's first step.
+
+    The event measures how long the earlier members paused their training.
+    """
 
     event: Literal["pause"] = "pause"
     generation: GenerationNumber
@@ -110,7 +113,7 @@ class Pause(_Event):
 
 
 class Segment(_Event):
-    """The training of all workers between two boundaries."""
+    """The workers have trained from one boundary to the next; the event summarizes their training."""
 
     event: Literal["segment"] = "segment"
     generation: GenerationNumber
@@ -171,7 +174,7 @@ class WorkerReady(_Event):
 
 
 class WorkerLost(_Event):
-    """The worker's process or its connection is gone."""
+    """The worker is lost, as its process has ended or its connection is broken."""
 
     event: Literal["worker_lost"] = "worker_lost"
     instance: Instance
@@ -201,14 +204,14 @@ class NodeReady(_Event):
 
 
 class NodeLost(_Event):
-    """The connection of a node's supervisor is gone; the node's worker may still train."""
+    """The connection of a node's supervisor is broken; the node's worker may still train."""
 
     event: Literal["node_lost"] = "node_lost"
     instance: Instance
 
 
 class NodeNotice(_Event):
-    """The node's machine will be interrupted or taken away."""
+    """The cloud provider has announced an interruption of the node's machine, or that it takes the machine back."""
 
     event: Literal["node_notice"] = "node_notice"
     instance: Instance
@@ -217,7 +220,10 @@ class NodeNotice(_Event):
 
 
 class Stalled(_Event):
-    """Workers have waited for other workers for over half a minute. Each stall is written once."""
+    """Workers have waited for other workers for over half a minute.
+
+    Each stall (such a time of waiting) is written once.
+    """
 
     event: Literal["stalled"] = "stalled"
     generation: GenerationNumber
@@ -228,7 +234,7 @@ class Stalled(_Event):
 
 
 class StallOver(_Event):
-    """The stall has ended: no worker waits for the `stalled` instances any more."""
+    """A stall has ended: no worker waits for the workers on the `stalled` instances any more."""
 
     event: Literal["stall_over"] = "stall_over"
     stalled: Instances = Field(description="instances for which other workers waited")
@@ -245,14 +251,14 @@ class CoolingDown(_Event):
 
 
 class Readmitted(_Event):
-    """The node's cool-down is over."""
+    """The node's cool-down is over, and its worker is started again."""
 
     event: Literal["readmitted"] = "readmitted"
     instance: Instance
 
 
 class ScriptFailed(_Event):
-    """The training script raised an exception; the same exception is written only once."""
+    """The training script raised an exception; an exception that several workers raise is written only once."""
 
     event: Literal["script_failed"] = "script_failed"
     instance: Instance
@@ -261,7 +267,7 @@ class ScriptFailed(_Event):
 
 
 class ChecksSilenced(_Event):
-    """Rules of the script's checks found something, but are silenced by a line, the script or its launch."""
+    """Rules of the script's checks found problems, but were silenced by a comment, the script or its launch."""
 
     event: Literal["checks_silenced"] = "checks_silenced"
     instance: Instance
@@ -281,7 +287,7 @@ class CommitFailed(_Event):
 
 
 class ResultsUploaded(_Event):
-    """New commits, output of the script and TensorBoard's curves are in the bucket."""
+    """New commits, output of the script and TensorBoard's curves have been uploaded to the S3 bucket."""
 
     event: Literal["results_uploaded"] = "results_uploaded"
     files: int = Field(description="number of new or changed files")
@@ -290,14 +296,17 @@ class ResultsUploaded(_Event):
 
 
 class ResultsNotUploaded(_Event):
-    """An upload failed; training continues, with a retry after a minute, after the next epoch and at the job's end."""
+    """An upload of results failed; training continues.
+
+    The upload is tried again after a minute, after the next epoch and at the job's end.
+    """
 
     event: Literal["results_not_uploaded"] = "results_not_uploaded"
     reason: Cause
 
 
 class CommitUnreadable(_Event):
-    """A commit that was to be loaded is gone or damaged."""
+    """A commit from which a generation was to start is missing or damaged."""
 
     event: Literal["commit_unreadable"] = "commit_unreadable"
     name: str = Field(description="name of the commit")
@@ -307,7 +316,7 @@ class CommitUnreadable(_Event):
 
 
 class SafeStateUnreadable(_Event):
-    """A safe state that was to be loaded is gone or damaged."""
+    """A safe state from which a generation was to start is missing or damaged."""
 
     event: Literal["safe_state_unreadable"] = "safe_state_unreadable"
     instance: Instance
@@ -328,7 +337,7 @@ class Recovered(_Event):
 
 
 class Takeover(_Event):
-    """The coordinator of another node has taken over the job."""
+    """Another node's coordinator has taken the job over."""
 
     event: Literal["takeover"] = "takeover"
     instance: Instance
@@ -337,7 +346,7 @@ class Takeover(_Event):
 
 
 class TargetRefused(_Event):
-    """A published target (the members that the controller wants) contradicts the target in force and is ignored."""
+    """A published target (the members that the controller wants) contradicts the accepted target and is ignored."""
 
     event: Literal["target_refused"] = "target_refused"
     revision: int = Field(description="revision of the ignored target and of the target in force")
@@ -346,7 +355,7 @@ class TargetRefused(_Event):
 
 
 class LoopFinished(_Event):
-    """A loop over epochs is over; the script continues with another loop, or ends."""
+    """A loop over epochs has ended; the script continues with another loop, or ends."""
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next loop, counted from 0")
@@ -354,14 +363,14 @@ class LoopFinished(_Event):
 
 
 class Finished(_Event):
-    """The job has finished."""
+    """The job has finished successfully."""
 
     event: Literal["finished"] = "finished"
     position: StepPosition
 
 
 class Failed(_Event):
-    """The job has failed."""
+    """The job has failed for the given reason."""
 
     event: Literal["failed"] = "failed"
     reason: Cause
@@ -407,5 +416,8 @@ _FORMAT: Format[Event] = Format("event log", VERSION, TypeAdapter(Annotated[Even
 
 
 def parse(line: dict[str, Any], where: object) -> Event:
-    """Parse a line of the file `where`. Raises `records.Unreadable`, which says what to do."""
+    """Parse an event from a line of the file `where`.
+
+    Raises `records.Unreadable`, whose message says what to do.
+    """
     return _FORMAT.parse(line, where)

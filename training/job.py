@@ -1,4 +1,4 @@
-"""The public interface: a plain Gluon loop that workers can join and leave.
+"""The interface for training scripts: a Gluon training loop that workers can join and leave.
 
     job = ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {...})
@@ -9,8 +9,8 @@
             loss.backward()
             trainer.step(256)
 
-Under a node's supervisor, `join` waits until the worker is admitted, and the loop begins at the job's current epoch.
-Without a supervisor, the same script trains on one worker. GUIDE.md says how to make an existing script elastic.
+In a worker process of a cluster, the loop begins at the job's current epoch, once the worker is admitted to the job.
+Without a cluster, the same script trains as a single worker. GUIDE.md says how to make an existing script elastic.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
 class ElasticJob:
-    """The job, for its training script; made by `join`."""
+    """The job, as its training script uses it after `ElasticJob.join()`."""
 
     def __init__(self, membership: Membership, size: int = 1) -> None:
         self.membership, self._size = membership, size
@@ -77,13 +77,13 @@ class ElasticJob:
         ignore: Collection[str] = (),
         checks: Mode | None = None,
     ) -> ElasticJob:
-        """Connect to the supervisor's coordinator, or prepare to train alone if there is no coordinator.
+        """Connect to the job's coordinator, or without a coordinator prepare to train alone.
 
-        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the engine that the
-        launch chooses, by default pslite. `size`: see the property `size`. `ignore`: codes of rules to ignore, such as
-        DT604. `checks`: "off" for no rules, "warn" (the default), or "strict", where warnings stop the job too. The
-        launch's options override `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python
-        lacks the engine.
+        `engine` is "pslite", for which `kvstore` may be any kvstore of MXNet except dist_async, or "horovod". Without
+        `engine`, the launch chooses the engine, by default pslite. `size` is explained at the property `size`. `ignore`
+        contains codes of rules that are not checked, such as DT604. `checks` is "off" to check no rules, "warn" (the
+        default), or "strict", with which warnings also stop the job. The launch's options override `ignore` and
+        `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
         """
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
@@ -96,18 +96,18 @@ class ElasticJob:
     def size(self) -> int:
         """The number of workers for which the script's settings are meant.
 
-        The script multiplies its learning rate by this number, and divides its steps by it. The number is constant for
-        the whole job, also for workers that join. The current number of workers is `epoch.workers`.
+        The script multiplies its learning rate by `size`, and divides its number of steps by `size`. The value is
+        constant for the whole job, also for workers that join later. The current number of workers is `epoch.workers`.
 
         With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, for any
-        current number of workers. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`,
-        and a scheduler counts updates of `job.size` workers.
+        current number of workers. With `batching=PerWorker(64)` the learning rate is multiplied by `epoch.workers /
+        job.size`. A learning-rate scheduler then counts updates as if there were `job.size` workers.
         """
         return self._size
 
     @property
     def local_rank(self) -> int:
-        """Number of this worker among its node's workers, from 0; constant for the life of its process.
+        """Number of this worker among its node's workers, from 0; constant for the life of the worker's process.
 
         Use `mx.gpu(job.local_rank)` where each GPU has its own worker (`--workers-per-node`).
         """
@@ -115,12 +115,12 @@ class ElasticJob:
 
     @property
     def local_size(self) -> int:
-        """Number of workers on the node."""
+        """Number of workers on this worker's node."""
         return self.membership.local_size
 
     @property
     def rank(self) -> int:
-        """Number of this worker among all workers, as `epoch.rank`; changes with the membership.
+        """Number of this worker among all workers, from 0, like `epoch.rank`; the number changes with the membership.
 
         Workers of a node have consecutive numbers.
         """
@@ -128,7 +128,7 @@ class ElasticJob:
 
     @property
     def cross_rank(self) -> int:
-        """Number of the worker's node, in Horovod's terms; changes with the membership."""
+        """Horovod's cross rank: the number of this worker's node; it changes with the membership."""
         return self._membership_with_rank("cross_rank").cross_rank
 
     def _membership_with_rank(self, name: str) -> Membership:
@@ -145,10 +145,10 @@ class ElasticJob:
 
     @property
     def output(self) -> Path:
-        """A folder for the script's own files, the same on all workers: in the job's folder on the shared volume.
+        """A folder for the script's own files, in the job's folder on the shared volume, which is equal on all workers.
 
-        Without a supervisor the folder is `output` in the current directory. With the template's `OutputLocation` the
-        folder is copied to S3 after each epoch.
+        Without a cluster, this is the folder `output` in the current directory. If the cluster's template sets
+        `OutputLocation`, the output folder is copied to S3 after each epoch.
         """
         folder = self.membership.output
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,9 +158,9 @@ class ElasticJob:
     def writes(self) -> bool:
         """True on the one worker that writes files for all workers into `output`: best parameters, exports, plots.
 
-        Within an epoch this worker has rank 0, and may change with the membership. After an epoch all workers can read
-        the files that were closed within the epoch. After the loop the writer is a worker that has made the job's last
-        step.
+        Within an epoch the worker with rank 0 writes; which worker this is may change with the membership. After an
+        epoch all workers can read the files that the writing worker closed within the epoch. After the loop over
+        epochs, a worker that has applied the job's last step writes.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -177,15 +177,17 @@ class ElasticJob:
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
-        """Make an elastic `gluon.Trainer`, with the same arguments. Call this before `epochs`, once for each trainer.
+        """Make an elastic trainer, with the same arguments as `gluon.Trainer`.
 
-        `loss` says what the script differentiates: the "sum" over the batch, as `loss.backward()` in a Gluon loop does,
-        with `step(batch_size)`; the batch's "mean", with `step(1)` or the number that the script passed before; or its
-        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is "sum". If the first
-        batch's `backward` contradicts `loss`, ValueError says what to write.
+        Call this before `epochs`, once for each trainer. `loss` says which loss the script differentiates. The default
+        "sum" is the sum over the batch, as with `loss.backward()` in a Gluon loop, and the script calls
+        `step(batch_size)`. With "mean", the mean over the batch, the script calls `step(1)`, or `step` with the number
+        that the script passed before it was elastic. With "own", the script normalizes its loss itself, and `step(n)`
+        divides the sum of the gradients over all workers by n. If the first batch's `backward` contradicts `loss`, a
+        ValueError is raised, whose message says what to write.
 
-        `accumulate`: number of batches whose gradients are added up for an update (`grad_req='add'`). The script steps
-        `if epoch.update_due:`, and its gradients are zero again afterwards.
+        `accumulate` is the number of batches whose gradients are added up for one update (`grad_req='add'`). With
+        `accumulate`, the script calls `step` only `if epoch.update_due:`, after which the gradients are zero again.
         """
         loop = self._loop_to_prepare("trainer")
         trainer = ElasticTrainer(loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
@@ -200,13 +202,15 @@ class ElasticJob:
         source: str | None = None,
         at_once: int = 16,
     ) -> Shards:
-        """The RecordIO objects of a channel, which `loader` reads from S3 during training, without a copy.
+        """Return a channel's RecordIO objects, which `loader` reads from S3 during training, without a copy on disk.
 
-        Each object `X.rec` needs its index `X.idx` under the same prefix. `decode` makes a sample from a record's
-        bytes, as `mxnet.recordio.unpack_img` does; samples are collated as by Gluon.
+        Each S3 object `X.rec` needs its index, the object `X.idx`, under the same prefix. The function `decode` makes a
+        sample from a record's bytes, as `mxnet.recordio.unpack_img` does. Samples are put together to batches as by
+        Gluon's DataLoader.
 
-        `source`: s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker; by default the source in `dyntrain
-        launch --channel NAME=SOURCE` or in the cluster's template. Raises ChannelError, which says what to do.
+        `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker. By default the source is taken
+        from `dyntrain launch --channel NAME=SOURCE` or from the cluster's template. Raises ChannelError, whose message
+        says what to do.
         """
         shards = Shards(open_channel(source or source_of(name)), at_once)
         return shards if decode is None else shards.transform(decode)
@@ -229,23 +233,25 @@ class ElasticJob:
         sampler: Any = None,
         thread_pool: bool = False,
     ) -> Loader:
-        """Make a loader in place of a `gluon.data.DataLoader`, with the same arguments. Call this before `epochs`.
+        """Make an elastic loader, with the same arguments as `gluon.data.DataLoader`.
 
-        In the loop iterate over the loader as before, or by `epoch.batches(loader)`. `batch_size` counts the samples of
-        all workers, and the job draws their order. A `Shards` of several files is read sequentially. With
-        `last_batch="discard"` an epoch leaves out the samples that fill no batch, different samples in each epoch; with
-        `PerWorker` every worker's batch is then complete.
+        Call this before `epochs`. In the loop over epochs, iterate over the loader like over a DataLoader, or over
+        `epoch.batches(loader)`. `batch_size` is the number of samples of a batch over all workers; the job draws the
+        order of the samples. If the dataset is a `Shards` object of several files, the files are read sequentially.
+        With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; which samples
+        these are differs between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
 
-        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, or a number of words). The
-        sampler runs identically on each worker, and each of its batches is divided among the workers. `random` and
-        `np.random` are seeded before each epoch's pass. With `whole_batch`, for functions that mix or pair samples or
-        pad them to the longest, each worker loads all samples of a batch. The `batchify_fn` gets all samples before the
-        batch is divided, and makes the same random draws on all workers. If a `batchify_fn` pads, `whole_batch` must be
-        True or False: otherwise the first batch raises ValueError.
+        A `batch_sampler` chooses the samples of each batch, which may have any size, for example in buckets by length.
+        The sampler runs identically on each worker, and each of its batches is divided among the workers. The
+        generators `random` and `np.random` are seeded before each epoch's pass over the data. With `whole_batch`, each
+        worker loads all samples of a batch. Functions that mix or pair samples, or pad samples to the longest, need
+        this. With `whole_batch`, the `batchify_fn` gets all samples before the batch is divided, and makes the same
+        random draws on all workers. If a `batchify_fn` pads samples, `whole_batch` must be set to True or False:
+        otherwise the first batch raises ValueError.
 
-        A transform's random draws with `random`, `np.random` or MXNet follow from (seed, epoch, index): they are the
-        same whichever worker loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead
-        while the net trains; the loaded batches are dropped when the membership changes.
+        A transform's random draws with `random`, `np.random` or MXNet depend only on (seed, epoch, sample index), so
+        the draws for a sample are the same on any worker. With loading processes (`num_workers`), `prefetch` batches
+        are loaded ahead while the net trains. Batches that were loaded ahead are dropped when the membership changes.
         """
         loop = self._loop_to_prepare("loader")
         batch_size = None if batch_size is None else whole("batch_size", batch_size)
@@ -285,31 +291,36 @@ class ElasticJob:
         return epoch.batches(loader)
 
     def memory(self, **values: Any) -> Memory:
-        """Attributes that are equal on every worker and survive every change and restart; call this before `epochs`.
+        """Return an object with the given attributes, for the script's own values; call this before `epochs`.
+
+        The attributes are equal on every worker, and survive every change of the membership and every restart.
 
             memory = job.memory(best=0.0, patience=5, history=[])
 
         Values are numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, which are
-        copied. `values` are the job's initial values: a worker that joins gets the other workers' values instead. Set
-        each value alike on every worker: differences are detected at the next boundary, and reported by name.
+        copied. The given `values` are used at the job's beginning: a worker that joins later gets the other workers'
+        current values instead. The script must set each value alike on every worker: differences are detected at the
+        next boundary, and reported with the attribute's name.
 
-        A void step, in which a worker was lost, restores the values from before the step. With `local_batch_at_most`,
-        each part of a batch except the last also restores the values. Each step waits for MXNet arrays, but not for
-        numbers.
+        If a step becomes void because a worker was lost, the values from before the step are restored. With
+        `local_batch_at_most`, a batch has several parts; after each part except the last, the values from before the
+        part are restored. If values are MXNet arrays, each step waits until the arrays are computed; for numbers no
+        wait is necessary.
         """
         loop, memory = self._loop_to_prepare("memory"), Memory(**values)
         loop.memories.add(memory)
         return memory
 
     def keep(self, arrays: T) -> T:
-        """Add the script's own arrays, of any size, to the job's state, before `epochs`; returns `arrays`.
+        """Add the script's own arrays, of any size, to the job's state, and return `arrays`; call this before `epochs`.
 
         `arrays` is a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
 
             average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
 
-        The arrays are equal on every worker and survive every change and restart; a void step restores them. The script
-        may replace them by other arrays of the same shapes. Each step copies the arrays, in their device's memory.
+        The arrays are equal on every worker, and survive every change and restart. If a step becomes void, the arrays
+        from before the step are restored. The script may replace these arrays by other arrays of the same shapes. At
+        each step the arrays are copied within their device's memory.
         """
         loop = self._loop_to_prepare("keep")
         Kept(arrays)  # raises here if the arrays are unusable
@@ -317,9 +328,10 @@ class ElasticJob:
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
-        """Values of a batch's rows that carry over to the next batch, such as hidden states; call this before `epochs`.
+        """Return an object for values of a batch's rows, such as hidden states, that the next batch needs.
 
-        The rows of `arrays` are along `axis`, as many as a batch over all workers has.
+        Call this before `epochs`. The rows of `arrays` are along `axis`; the number of rows is that of a batch over all
+        workers.
 
             hidden = job.rows(model.begin_state(batch_size=80), axis=1)
             for epoch in job.epochs(40):
@@ -330,8 +342,9 @@ class ElasticJob:
                         ...
                     hidden.mine = new
 
-        `mine` contains this worker's rows; set `mine` before `trainer.step`, which sends the rows to all workers. The
-        loader needs a `batch_sampler` in whose batches each row continues the same row of the previous batch.
+        The attribute `mine` contains this worker's rows; set `mine` before `trainer.step`, which sends the rows to all
+        workers. The loader needs a `batch_sampler` that makes each row of a batch continue the same row of the previous
+        batch.
         """
         loop = self._loop_to_prepare("rows")
         rows = Rows(len(loop.rows), arrays, axis)
@@ -340,7 +353,7 @@ class ElasticJob:
         return rows
 
     def _loop_to_prepare(self, method: str) -> TrainingLoop:
-        """Return the loop over epochs that the script prepares now."""
+        """Return the loop over epochs for which the script now makes trainers and loaders."""
         if self._looping:
             raise RuntimeError(
                 f"job.{method}() within the loop over job.epochs() does not reach workers that join: call it above the "
@@ -369,35 +382,39 @@ class ElasticJob:
     ) -> Iterator[Epoch]:
         """Yield the remaining epochs, from the first epoch in which this worker takes part.
 
-        `start`: number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from its
-        own parameters; order and random draws are those of that epoch.
+        `start` is the number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from
+        its own saved parameters. Sample order and random draws are those of the epoch `start`.
 
-        A second loop is the job's next phase. A worker that joins in a later loop skips the epochs of earlier loops and
-        executes the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders
-        and rows that were made since the last loop; for a kind that was not made again, the loop uses the last loop's
-        objects. Memory, kept arrays and every net carry over. If there are several loops, each has a `name`: then the
-        job ends with the script, not with a loop, and `steps` and `job.stop()` end only a loop.
+        A script may have several loops over epochs, one for each phase of the job. A worker that joins in a later loop
+        skips the epochs of earlier loops and executes the lines between the loops (unfreeze layers, make a new
+        trainer). A loop uses the trainers, loaders and rows that the script made since the previous loop. If the script
+        made no new trainers, for example, the loop uses the previous loop's trainers. Memory, kept arrays and every net
+        are carried over to the next loop. If a script has several loops, each loop needs a `name`. The job then ends
+        when the script ends, and `steps` and `job.stop()` end only one loop.
 
-        The parameters must be initialised, with known shapes. Each sample counts once an epoch, however the membership
-        changes, except samples that a loader discards. A step has `global_batch` samples over all workers, unless
-        `batching` says otherwise: with `PerWorker` batch, rate and schedule follow the number of workers, and an LR
-        schedule counts updates of `job.size` workers. `samples` and `global_batch` default to the loader's; with a
-        `batch_sampler`, `global_batch` is the argument of `trainer.step`, if that is constant.
+        The net's parameters must be initialized, with known shapes. Each sample is trained on exactly once in an epoch,
+        however the membership changes, except samples that a loader discards. A step has `global_batch` samples over
+        all workers, unless `batching` is `PerWorker`. With `PerWorker`, batch size and learning rate follow the number
+        of workers, and a learning-rate schedule counts updates as if there were `job.size` workers. `samples` and
+        `global_batch` default to the loader's numbers. With a `batch_sampler`, `global_batch` should be the argument of
+        `trainer.step`, if this argument is constant.
 
-        `steps`: the most steps of the loop. `local_batch_at_most`: the most samples of a worker's batch. A larger share
-        of a step comes in parts, as separate batches, and the last part's step sums and updates; so fewer workers need
-        no more memory. The limit may differ between workers. `net`: one or several Blocks, whose parameters outside all
-        trainers join the state.
+        `steps` is the maximum number of steps of the loop. `local_batch_at_most` is the maximum number of samples of a
+        worker's batch. A worker's larger share of a step is divided into parts, which the loop yields as separate
+        batches. Only the last part's `trainer.step` sums the gradients over all workers and updates the parameters. So
+        each worker's memory suffices even if few workers are left. `local_batch_at_most` may differ between workers.
+        `net` is one Block or several Blocks; their parameters that are in no trainer become a part of the job's state.
 
-        `changes="epoch"`, for scripts that carry values from batch to batch: workers join and leave only at ends of
-        epochs. If the cluster has boundaries within epochs, no commit is written at them. The loss of a worker changes
-        the membership at any step.
+        With `changes="epoch"`, workers join and leave only at ends of epochs, which suits scripts that carry values
+        from batch to batch. With `changes="epoch"`, no commit is written at boundaries within epochs, if the cluster
+        has any. The loss of a worker still changes the membership at any step.
 
-        `probe`: before the first step each worker tries some samples of the first batch, and two parts of these
-        samples, in separate processes. Raises ValueError if the gradients of parts and whole contradict each other.
+        With `probe`, each worker tries some samples of the first batch before the first step, once as a whole and once
+        in two parts, in separate processes. The probe raises ValueError if the gradients of the parts contradict the
+        gradients of the whole.
 
-        The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
-        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the iterator
+        The global random generators are seeded from `seed` at each boundary. With `average_statistics`, BatchNorm's
+        running statistics are averaged over all workers' samples. In a worker that is asked to leave, the iterator
         raises SystemExit(0).
         """
         if self._looping:
@@ -436,17 +453,19 @@ class ElasticJob:
         return self._run_epochs(net, config)
 
     def stop(self) -> None:
-        """End the loop successfully at the next boundary, on all workers: `epochs` then yields no more epochs.
+        """End the loop over epochs successfully at the next boundary, on all workers.
 
-        One worker's call is enough. Decide by a value that is equal on all workers, such as `epoch.reduce` returns, and
-        not by a metric of this worker's batches. The job ends if no other loop follows.
+        After this boundary `epochs` yields no further epoch. It is enough if one worker calls `stop`. The script should
+        decide by a value that is equal on all workers, such as a result of `epoch.reduce`, and not by a metric of this
+        worker's batches. The job ends if no other loop over epochs follows.
         """
         self.membership.stopping = True
 
     def close(self) -> None:
-        """Declare that no further loop follows, in a process that continues after the script, such as a notebook's.
+        """Declare that no further loop over epochs follows.
 
-        In other processes, the process's end declares that no further loop follows.
+        Only a process that continues after the script, such as a notebook's, needs this call. In other processes, the
+        end of the process implies that no further loop follows.
         """
         self.membership.script_ended()
 

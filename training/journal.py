@@ -1,8 +1,8 @@
-"""The coordinator's journal: the decisions that must survive its process, with a class for each kind.
+"""The coordinator's journal: decisions that must survive the coordinator's process, with a class for each kind.
 
-A coordinator that is restarted, or takes over, continues from these records alone (`session/recovery/from_journal.py`),
-and the audit reads these records to know which samples counted. A generation is the group of workers between two
-changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
+A coordinator that is restarted, or takes the job over, continues from the journal's records alone
+(`session/recovery/from_journal.py`). The audit reads these records to know which steps are valid. A generation is the
+group of workers between two changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class JobBegun(_Entry):
 
 
 class JobLaunched(_Entry):
-    """A person launched a command on a cluster that waited for a launch.
+    """A user launched a command on a cluster that waited for a launch.
 
-    The environment is stored in clear text, as the volume belongs to the job.
+    The launch's environment variables are stored in clear text, as the volume belongs to the job.
     """
 
     kind: Literal["launched"] = "launched"
@@ -49,7 +49,7 @@ class JobLaunched(_Entry):
 
 
 class GenerationSettled(_Entry):
-    """The members of a generation were decided; this record is written before any worker is informed."""
+    """The members of a generation were decided; this record is written before any worker gets an order to form."""
 
     kind: Literal["generation"] = "generation"
     number: int  # number of the generation
@@ -65,7 +65,7 @@ class GenerationSettled(_Entry):
 
 
 class CommitWritten(_Entry):
-    """A commit is complete."""
+    """A commit was written completely."""
 
     kind: Literal["commit"] = "commit"
     generation: int
@@ -74,7 +74,7 @@ class CommitWritten(_Entry):
 
 
 class CommitFoundUnreadable(_Entry):
-    """A commit cannot be read, and an earlier commit takes its place."""
+    """A commit cannot be read, and an earlier commit, if any, takes its place."""
 
     kind: Literal["commit_unreadable"] = "commit_unreadable"
     name: str  # name of the commit
@@ -94,10 +94,10 @@ class TakenBack(_Entry):
 
 
 class MembersGivenUp(_Entry):
-    """The `members` are lost for good. This record is written before the other members are freed from the current step.
+    """The `members` of the generation are lost, and will not be accepted as members again.
 
-    A given-up member that is still alive may complete the step with zeros in place of gradients, ahead of the other
-    members.
+    The record is written before the other members are freed from the current step. If a given-up member is still alive,
+    it may complete the step with zeros in place of gradients, before the other members.
     """
 
     kind: Literal["given_up"] = "given_up"
@@ -107,7 +107,7 @@ class MembersGivenUp(_Entry):
 
 
 class Restarted(_Entry):
-    """All workers of the generation were ended; its steps beyond the last commit or safe state are void."""
+    """All workers of the generation were restarted; steps beyond the last commit or safe state are void."""
 
     kind: Literal["restart"] = "restart"
     generation: int
@@ -128,7 +128,7 @@ class LoopFinished(_Entry):
 
 
 class JobFinished(_Entry):
-    """The job has finished."""
+    """The job has finished successfully."""
 
     kind: Literal["finished"] = "finished"
     position: Position
@@ -137,7 +137,7 @@ class JobFinished(_Entry):
 
 
 class JobFailed(_Entry):
-    """The job has failed."""
+    """The job has failed for the given reason."""
 
     kind: Literal["failed"] = "failed"
     reason: str
@@ -145,7 +145,10 @@ class JobFailed(_Entry):
 
 
 class TermBegun(_Entry):
-    """First record of a nominated coordinator: its node, and the valid bytes (`of`) of each earlier journal."""
+    """First record in the journal of a nominated coordinator.
+
+    The record names the coordinator's node, and how many bytes of each earlier journal are valid (`of`).
+    """
 
     kind: Literal["term"] = "term"
     term: int  # number of the nomination
@@ -154,14 +157,17 @@ class TermBegun(_Entry):
 
 
 class JobResumed(_Entry):
-    """A person resumes an interrupted or failed job from its safe state; none of the job's processes is left."""
+    """A user resumes an interrupted or failed job from its safe state; none of the job's processes is left."""
 
     kind: Literal["resumed"] = "resumed"
     at: float
 
 
 class JobClosed(_Entry):
-    """The job is over, and the controller was informed. Only if a person resumes the job, records follow."""
+    """The job is over, and the job's end was reported to the controller.
+
+    Further records follow only if a user resumes the job.
+    """
 
     kind: Literal["closed"] = "closed"
     at: float

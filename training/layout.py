@@ -34,21 +34,21 @@ class JobFolder:
 
     @property
     def output(self) -> Path:
-        """Folder for the script's own files (`job.output`)."""
+        """The folder for the training script's own files (`job.output`)."""
         return self.root / "output"
 
     def log_of(self, instance: str) -> Path:
-        """File with the output of the instance's worker, if the configuration says `logs: volume`."""
+        """The file with the output of the instance's worker, which exists if the configuration says `logs: volume`."""
         return self.root / "logs" / f"{instance}.log"
 
 
 def current_job_file(mount: Path, cluster: str) -> Path:
-    """File that names the cluster's unfinished job, so that a restarted coordinator continues it."""
+    """The file that names the cluster's unfinished job, so that a restarted coordinator continues this job."""
     return mount / "dyntrain" / cluster / "current-job"
 
 
 class CurrentJob(Record):
-    """Content of the file that names the cluster's unfinished job."""
+    """The content of the file that names the cluster's unfinished job."""
 
     version: int = 1
     job: str  # name of the job

@@ -1,10 +1,10 @@
-"""The ledger: workers' intents and the coordinator's decisions, which together prove that no sample was lost.
+"""The ledger of workers' intents and the coordinator's decisions, which together prove that no sample was lost.
 
 An intent lists the samples of a worker's next step. The worker appends the intent to `<instance>-<pid>.intents.jsonl`
 before it pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
-`journal.jsonl` (see `terms`). An intent counts if its position lies between the first positions of its generation and
-of the next generation, so discarded steps do not count. Each line is appended in one write; an incomplete last line
-does not count.
+`journal.jsonl` (see `terms`). An intent is valid if its position lies between the first positions of its generation and
+of the next generation, so intents of discarded steps are void. Each line is appended in one write; an incomplete last
+line is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_READ = 64_000_000  # most bytes of events that one call reads
 
 
 class Intent(Record):
-    """The samples of a worker's next step; the fields' names in the file are short, to save space."""
+    """The samples of a worker's next step; the names of the fields are shortened in the file, to save space."""
 
     version: int = 1
     generation: int = Field(alias="g")
@@ -61,7 +61,7 @@ class LineLog:
 
 
 class EventLog:
-    """Writes events to the job's own file, and to a second file if its path is given."""
+    """Writes events to the job's own file, and also to a second file if the path of a second file is given."""
 
     def __init__(self, job_file: Path, second_file: Path | None) -> None:
         self._logs = [LineLog(path) for path in (job_file, second_file) if path is not None]
@@ -76,7 +76,7 @@ class EventLog:
 
 
 class IntentLog:
-    """Writes a worker's intents."""
+    """Writes a worker's intents: the samples of each step before the step."""
 
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")
@@ -90,7 +90,7 @@ class IntentLog:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Read the events that `EventLog` wrote. Raises `records.Unreadable`."""
+    """Read the events that `EventLog` has written to a file. Raises `records.Unreadable`."""
     return (parse(line, path) for line in read_lines(path))
 
 
@@ -101,10 +101,11 @@ class EventTail:
         self._path, self._offset = path, 0
 
     def next(self, *, skip_unknown: bool = False) -> list[Event]:
-        """Return new events, from at most `MOST_READ` bytes.
+        """Return the events that were added since the last call, from at most `MOST_READ` bytes.
 
-        Raises OSError, and `records.Unreadable` for events of an unknown version, unless `skip_unknown`. An incomplete
-        last line is read by the next call. A line that a crash cut off is skipped.
+        Raises OSError, and `records.Unreadable` for events of an unknown version; with `skip_unknown` such events are
+        skipped instead. An incomplete last line is left for the next call. A line that was cut off by a crash is
+        skipped.
         """
         with self._path.open("rb") as file:
             file.seek(self._offset)
@@ -123,12 +124,15 @@ class EventTail:
 
 
 def read_intents(ledger: Path) -> Iterator[Intent]:
-    """Read the intents of all workers. Raises `records.Unreadable`."""
+    """Read the intents of all workers from a ledger directory. Raises `records.Unreadable`."""
     return (INTENT.parse(line, path) for path in sorted(ledger.glob(f"*{INTENTS}")) for line in read_lines(path))
 
 
 def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
-    """Read the complete lines of a log, or of its first `size` bytes; a line that a crash cut off is skipped."""
+    """Read the complete lines of a log, or of its first `size` bytes.
+
+    A line that was cut off by a crash is skipped.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -143,7 +147,7 @@ def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def _end_torn_line(path: Path) -> None:
-    """Add a newline to an incomplete last line, so that the next record begins on a line of its own."""
+    """Add a newline to a file's incomplete last line, so that the next record begins on a line of its own."""
     if path.exists() and path.stat().st_size:
         with path.open("rb+") as file:
             file.seek(-1, os.SEEK_END)

@@ -8,16 +8,16 @@
     module = Module(symbol, data_iterator=Data())
     module.fit(train_iter, eval_data=val_iter, kvstore=kv, num_epoch=90)
 
-The script's data iterators cannot be repositioned. So the membership changes at ends of epochs only, such jobs cannot
-be audited, and after the loss of a worker the epoch is repeated with the current weights. All workers must have the
-same number of batches per epoch. The script chooses the batch size: constant for each worker, or a batch over all
-workers divided by `kv.num_workers`. Gradients are divided by the samples of a step over all workers, and learning-rate
-schedules count these samples.
+The script's data iterators cannot continue from a position within an epoch. So the membership changes only at ends of
+epochs, and after the loss of a worker the epoch is repeated with the current weights. Jobs that use this class cannot
+be audited. All workers must have the same number of batches per epoch. The script chooses each worker's batch size,
+either constant, or as a batch over all workers divided by `kv.num_workers`. Gradients are divided by the number of
+samples of a step over all workers, and learning-rate schedules count these samples.
 
-At an epoch's end BatchNorm's statistics are averaged. Then the script's callbacks and the validation run, with the same
-parameters on all workers. One worker writes the files of checkpoints (`do_checkpoint`, `module_checkpoint`,
-`model.save_checkpoint`, `Module.save_checkpoint`). `save_params`, `nd.save` and the script's other files are written by
-every worker.
+At an epoch's end BatchNorm's statistics are averaged over the workers. After averaging, the script's callbacks and the
+validation run with the same parameters on all workers. Only one worker writes the files of checkpoints
+(`do_checkpoint`, `module_checkpoint`, `model.save_checkpoint`, `Module.save_checkpoint`). Files that a script writes by
+`save_params`, `nd.save` or in other ways are written by every worker.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ log = logging.getLogger(__name__)
 
 
 class BaseDataIterator:
-    """Interface of `Module`'s argument `data_iterator`; any object with this method is accepted."""
+    """Interface of `Module`'s argument `data_iterator`; any object with the method `get_data_iterator` is accepted."""
 
     def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
-        """Return training iterator and validation iterator (or None) for worker `kv.rank` of `kv.num_workers`.
+        """Return the training iterator and the validation iterator (or None) for worker `kv.rank` of `kv.num_workers`.
 
         This method is called again after each change of the membership.
         """
@@ -58,11 +58,11 @@ class BaseDataIterator:
 
 
 class _MemberLost(Exception):
-    """Another worker was lost, within an epoch or at its end. `fit` always catches this error."""
+    """Another worker was lost, within an epoch or at an epoch's end. The method `fit` always catches this error."""
 
 
 class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
-    """mx.mod.Module with the argument `data_iterator`; without an elastic kvstore it behaves as MXNet's class."""
+    """MXNet's `Module` with the argument `data_iterator`; without an elastic kvstore it behaves as MXNet's class."""
 
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,7 +74,10 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """Load a checkpoint as MXNet does. `kwargs` are arguments of this class, such as `data_iterator`."""
+        """Load a module from a checkpoint, as MXNet does.
+
+        `kwargs` are arguments of this class, such as `data_iterator`.
+        """
         symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
@@ -83,7 +86,10 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         return module
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Train, with MXNet's arguments. A worker that is asked to leave ends here with SystemExit(0)."""
+        """Train with the arguments of MXNet's `fit`.
+
+        A worker that is asked to leave the job exits in this method, by SystemExit(0).
+        """
         arguments = arguments_by_name(args, kwargs)
         store = arguments.get("kvstore", "local")
         if isinstance(store, str) and "dist" in store.lower():
@@ -161,7 +167,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             membership.close()
 
     def _end_epoch(self, membership: Membership, callbacks: list[Callback], epoch: int) -> None:
-        """Average BatchNorm's statistics and run the callbacks, after the epoch's last batch."""
+        """Average BatchNorm's statistics over the workers and run the callbacks, after the epoch's last batch."""
         self._position = Position(epoch=self._position.epoch + 1, offset=0, step=self._position.step)
         membership.average_statistics(self._position)
         if membership.broken:  # the average is incomplete: the next group of workers begins with one worker's values
@@ -183,7 +189,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 self.save_optimizer_states(file)
 
     def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
-        """Make parameters and optimizer, as MXNet's fit does before its loop: a worker cannot join without them."""
+        """Make parameters and optimizer, without which a worker cannot join, as MXNet's `fit` does before its loop."""
         self.bind(
             train.provide_data,
             train.provide_label,
@@ -210,7 +216,10 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
     def _divide_data(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
-        """Get this worker's data and set the gradients' scale. Raises _MemberLost, and RefusedByAll for bad batches."""
+        """Get this worker's part of the data, and set the factor by which gradients are scaled.
+
+        Raises _MemberLost, and RefusedByAll for bad batches.
+        """
         assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
         self.reshape(train.provide_data, train.provide_label)
@@ -298,7 +307,10 @@ def _callback_list(callbacks: Any) -> list[Callback]:
 
 
 def _record_metrics(membership: Membership, prefix: str, metric: Any, weight: int) -> None:
-    """Record the epoch's value of each metric; all workers have the same number of batches."""
+    """Record the epoch's value of each metric.
+
+    All workers' values have equal weight, as all workers have the same number of batches.
+    """
     for name, value in metric.get_global_name_value():
         if math.isfinite(value):
             membership.record(prefix + name, value * weight, float(weight))

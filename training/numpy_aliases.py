@@ -1,8 +1,9 @@
-"""Restores NumPy's old names, which MXNet uses, and imports MXNet; import this module before `mxnet`.
+"""Restores NumPy's old names, on which MXNet depends, and imports MXNet; import this module before `mxnet`.
 
-If packages for training are missing, the error says what to install. `scipy.stats` is imported only at its first use:
-the module takes a third of the import's time in every worker and ps-lite server, and only MXNet's test utilities and
-quantization use it. `dyntrain.numpy_names` contains NumPy's old names.
+If packages for training are missing, the import raises an error that says what to install. The module `scipy.stats` is
+imported only at its first use, as only MXNet's test utilities and quantization use the module. Importing `scipy.stats`
+would take a third of the time to import MXNet, in every worker and ps-lite server. The module `dyntrain.numpy_names`
+contains NumPy's old names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DEFERRED = "scipy.stats"
 
 
 class _LazyModule(ModuleType):
-    """Stand-in for a module, which is imported at its first use."""
+    """Stand-in for a module; the module itself is imported when an attribute of the stand-in is first used."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:  # some libraries inspect all loaded modules
@@ -35,7 +36,10 @@ class _LazyModule(ModuleType):
 
 @contextmanager
 def deferred(name: str) -> Iterator[None]:
-    """Within the `with` block, imports of the module return a stand-in, which imports the module at its first use."""
+    """Within the `with` block, imports of the module `name` return a stand-in.
+
+    The stand-in imports the module at the first use of an attribute.
+    """
     if name in sys.modules or find_spec(name.partition(".")[0]) is None:
         yield
         return

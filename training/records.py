@@ -1,8 +1,8 @@
-"""Formats of stored files: one JSON object a line, each with the version of its format.
+"""Reads and writes stored files with one JSON object a line, each with the version of the file's format.
 
-A record without a version has version 1. Readers skip unknown fields, so a field may be added with a default; any other
-change needs a new version. Readers refuse unknown versions, as a wrong guess about a newer coordinator's decision
-could lose samples.
+A record without the field `version` has version 1. Readers ignore unknown fields, so a field with a default may be
+added without a new version; any other change needs a new version. Readers refuse records of an unknown version, as a
+wrong guess about a newer coordinator's decision could lose samples.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Unreadable(ValueError):
-    """A file cannot be read by this version; the message names the file and says what to do."""
+    """A file cannot be read by this version of dyntrain; the message names the file and says what to do."""
 
 
 class Record(BaseModel):
-    """Base class of all records."""
+    """Base class of all records in stored files."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", ser_json_inf_nan="constants", serialize_by_alias=True, validate_by_name=True
@@ -32,13 +32,13 @@ R = TypeVar("R", bound=Record)
 
 
 class Format(Generic[R]):
-    """Parser of one kind of file; messages to people call the file `kind`."""
+    """Parser of one kind of file; messages to users call the file `kind`."""
 
     def __init__(self, kind: str, version: int, adapter: TypeAdapter[R]) -> None:
         self._kind, self._version, self._adapter = kind, version, adapter
 
     def parse(self, line: dict[str, Any], where: object) -> R:
-        """Parse a record of the file `where`. Raises Unreadable."""
+        """Parse a record from a line of the file `where`. Raises Unreadable."""
         version = line.get("version", 1)
         if version not in range(1, self._version + 1):
             raise Unreadable(

@@ -1,7 +1,8 @@
-"""`asyncio.timeout` that also works during clean-up after a cancellation.
+"""A version of `asyncio.timeout` that also works during clean-up after a task was cancelled.
 
-During clean-up Python 3.11.0 to 3.11.2 (Debian 12 has 3.11.2) raise CancelledError in place of TimeoutError
-(python/cpython issue 102780). Code after a timeout, such as killing a process that does not end, would then never run.
+During clean-up, `asyncio.timeout` of Python 3.11.0 to 3.11.2 (the version of Debian 12) raises CancelledError in place
+of TimeoutError (python/cpython issue 102780). Because of this error, code after a timeout, such as killing a process
+that does not exit, would never run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator
 async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
     """Raise TimeoutError after `seconds`, or never if `seconds` is None.
 
-    A task that is cancelled meanwhile stays cancelled.
+    A task that is cancelled within the `with` block stays cancelled.
     """
     task = asyncio.current_task()
     assert task is not None

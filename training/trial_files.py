@@ -1,7 +1,7 @@
-"""Files by which `dyntrain check` and the processes of a script communicate in a trial.
+"""Files by which `dyntrain check` and the processes of a script communicate in a trial run.
 
-`dyntrain check` writes an order, and names its file in a variable; the processes save values, which the command
-compares. A process without the variable is not in a trial.
+`dyntrain check` writes an order into a file, and names this file in an environment variable. The script's processes
+save values, which `dyntrain check` compares. A process without this variable is not part of a trial.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Moment = Literal["before", "after"]  # relative to the summation of the worker's
 
 
 class Kill(BaseModel):
-    """The worker of this rank, or of the last rank if there are fewer workers, kills itself once within the step."""
+    """An order that the worker with the given rank kills itself once within the given step.
+
+    With fewer workers, the worker with the last rank kills itself.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,9 +33,9 @@ class Kill(BaseModel):
 
 
 class Order(BaseModel):
-    """Settings of one run of the script.
+    """Settings of one trial run of the script.
 
-    If `samples` is None, an epoch has four full batches, and one batch of the size of the script's last batch.
+    If `samples` is None, an epoch has four full batches, and one batch that is as large as the script's last batch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,29 +58,32 @@ class Order(BaseModel):
 
     @property
     def saved_folder(self) -> Path:
-        """Files of MXNet arrays that the script has saved, in the order of their names."""
+        """The folder with the files of MXNet arrays that the script has saved, in the order of the files' names."""
         return self.folder / "saved"
 
     @property
     def norms_file(self) -> Path:
-        """File to which this run writes the constants in place of BatchNorm's statistics."""
+        """The file to which this run writes the constants that replace BatchNorm's statistics."""
         return self.folder / "norms.json"
 
     @property
     def follows_file(self) -> Path:
-        """File that exists if the script's batch size follows the number of workers."""
+        """The file that exists if the script's batch size follows the number of workers."""
         return self.folder / "follows"
 
     def gate_file(self, step: int) -> Path:
-        """File for which workers wait after a step."""
+        """The file for which all workers wait after the given step."""
         return self.folder / f"go-{step}"
 
     def kill_marker(self, kill: Kill) -> Path:
-        """File that marks a kill as done; the process that creates the file kills itself."""
+        """The file that marks a kill as done; the process that creates the file then kills itself."""
         return self.folder / f"killed-{kill.step}"
 
     def write(self) -> Path:
-        """Make the run's folder and write the order; returns the order's path, for the variable."""
+        """Make the run's folder and write the order into a file.
+
+        Return the path of this file, for the environment variable.
+        """
         self.steps_folder.mkdir(parents=True)
         self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
@@ -87,9 +93,10 @@ class Order(BaseModel):
 
 
 class SavedStep(NamedTuple):
-    """Loop, step and process of saved values, as in the name of their file.
+    """Loop, step and process to which saved values belong; the name of their file contains these numbers.
 
-    `step` counts over all loops. A file that precedes a loop's first step has the loop's initial values.
+    The number `step` is counted over all loops over epochs. A file with the step before a loop's first step contains
+    the loop's initial values.
     """
 
     loop: int
@@ -109,13 +116,13 @@ class SavedStep(NamedTuple):
 
 
 def saved_steps(folder: Path) -> Iterator[tuple[SavedStep, Path]]:
-    """Yield the existing files of saved values, in the order of loops and steps."""
+    """Yield the files of saved values in the folder, in the order of loops and steps."""
     files = [(SavedStep.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
     yield from sorted(files)
 
 
 @functools.cache
 def trial_order() -> Order | None:
-    """Return the order for this process, or None outside of a trial."""
+    """Return the order for this process, or None if the process is not part of a trial."""
     path = os.environ.get(VARIABLE)
     return None if path is None else Order.model_validate_json(Path(path).read_text())

@@ -1,10 +1,11 @@
 r"""The coordinator's command line.
 
+Exit code 0 means that the job is over; the job's report says whether the job finished or failed. Exit code 75 means
+that another node has taken the job over (`terms`). Exit code 78 means that a user must act, as the log says. After any
+other exit code, start the coordinator again: it continues the job where its journal ends. Example:
+
     python -m dyntrain.training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume \
         --num-workers 2
-
-Exit code 0: the job is over (its report says whether it finished or failed). 75: another node has taken the job over
-(`terms`). 78: a person must act. After any other code start the coordinator again: it continues where its journal ends.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    """Run the coordinator to the job's end. Raises Overtaken and Unreadable."""
+    """Run the coordinator until the job has ended.
+
+    Raises Overtaken if another node holds the job, and Unreadable for files of an unknown format.
+    """
     job, started_at = open_job(args.mount, args.cluster, time.time())
     options = Options(
         cluster=args.cluster,
@@ -101,7 +105,10 @@ def _upload_command(location: str | None, folder: JobFolder, commits: str | None
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the options, and add the time limits `clocks`. Wrong options end the process with a message."""
+    """Parse the command line's options, and add the time limits derived from them as `clocks`.
+
+    If an option is wrong, the process exits with a message.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.coordinator", description="Coordinates the training job of one cluster."
     )
@@ -179,7 +186,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clocks(parser: argparse.ArgumentParser) -> None:
-    """Add the options that limit every wait of a job, and that `Clocks` checks."""
+    """Add the options from which all time limits of a job are derived, and whose values `Clocks` checks."""
     default_clocks = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
     group.add_argument(

@@ -1,10 +1,10 @@
 """The coordinator's end of the control channel: admits connections, and passes their messages to the session.
 
-A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers the
-challenge (`admission`), within `HELLO_SECONDS`. After the hello the peer may only send the messages of its kind (node
-or worker), and only for the instance of its hello. Any other message ends the connection with one log line, and changes
-nothing. No log line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a
-short length.
+A connection begins with the coordinator's challenge. Within `HELLO_SECONDS` the peer must send the hello that answers
+the challenge (`admission`). After its hello, a peer may only send messages of its kind (node or worker) about the
+instance that the hello named. Any other message has no effect, except that the connection is closed and one log line is
+written. No log line contains a token, a proof or an identity document. In log lines, text from a peer that has not
+proved its identity is quoted and shortened.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class _Peer:
 
 
 def duplicate_node_refusal(instance: str, first_address: str, second_address: str) -> str:
-    """Return the refusal for a second node process of an instance, while the first process is connected.
+    """Return the reason to refuse a second node process of an instance while the first process is connected, or None.
 
-    Without the refusal the two processes would repeatedly end each other's workers. If the first process is gone,
-    unanswered pings show this, and the second process is admitted when it tries again.
+    If both node processes were accepted, they would repeatedly kill each other's workers. If the first process is gone,
+    unanswered pings close its connection, and the second process is admitted when it tries again.
     """
     return (
         f"{instance} is connected already, from {first_address}; this process, at {second_address}, names the same "
@@ -108,7 +108,7 @@ def duplicate_node_refusal(instance: str, first_address: str, second_address: st
 
 
 class PeerRejected(Exception):
-    """The peer must be disconnected. `reason` goes to the peer and the log, `detail` to the log only."""
+    """The peer must be disconnected: `reason` is sent to the peer and logged, `detail` is only logged."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason + detail)
@@ -116,7 +116,7 @@ class PeerRejected(Exception):
 
 
 def _closed_for_bad_data(error: ConnectionClosed) -> bool:
-    """Whether the coordinator closed the connection for invalid data: too long, not text, not WebSocket."""
+    """Whether the coordinator closed the connection because a peer's data was too long, not text, or not WebSocket."""
     return error.sent is not None and error.sent.code in (
         CloseCode.PROTOCOL_ERROR,
         CloseCode.INVALID_DATA,
@@ -134,7 +134,10 @@ class ControlServer:
 
     @contextlib.asynccontextmanager
     async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
-        """Serve, and yield the port (a free port if `port` is 0). Peers that do not answer pings are disconnected."""
+        """Listen for connections of nodes and workers, and yield the port (a free port if `port` is 0).
+
+        Peers that do not answer pings are disconnected.
+        """
         async with serve(
             self._serve,
             host,
@@ -154,7 +157,7 @@ class ControlServer:
             peer.send(message)
 
     def send_addresses(self, message: Workers) -> None:
-        """Send the addresses to each node, unless the last addresses that the node received were equal."""
+        """Send the addresses to each node, except nodes that have already received equal addresses last."""
         for peer in self._nodes.values():
             if peer.last_sent != message:
                 peer.last_sent = message
@@ -165,7 +168,7 @@ class ControlServer:
             worker_entry[0].send(message)
 
     def drop_worker(self, instance: str, pid: int, reason: str) -> None:
-        """Close the connection of process `pid`, but not the connection of a later process of the instance."""
+        """Close the connection of the worker process `pid`, but not that of a later worker of the same instance."""
         peer, connected_pid = self._workers.get(instance, (None, None))
         if peer is not None and connected_pid == pid:
             del self._workers[instance]
@@ -173,7 +176,7 @@ class ControlServer:
             peer.send(None)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until all peers have disconnected, or `seconds` have passed."""
+        """Wait until all peers have closed their connections, or until `seconds` have passed."""
         deadline = time.monotonic() + seconds
 
         while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -223,7 +226,10 @@ class ControlServer:
                 await asyncio.wait_for(writer, 2.0)
 
     async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
-        """Challenge a new connection and return its hello. Raises TimeoutError, ConnectionClosed, or PeerRejected."""
+        """Send a challenge on a new connection, and return the peer's hello that answers the challenge.
+
+        Raises TimeoutError, ConnectionClosed, or PeerRejected.
+        """
         nonce = secrets.token_urlsafe(24)
         async with timeout(HELLO_SECONDS):
             await connection.send(Challenge(nonce=nonce).model_dump_json())

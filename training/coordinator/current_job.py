@@ -14,10 +14,10 @@ from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, re
 
 
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """Return name and start time of the cluster's job that is not closed, or of a new job.
+    """Return name and start time of the cluster's unfinished job, or of a new job if no job is unfinished.
 
-    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last report, is
-    opened again to send this report.
+    The name of a closed job is never used for another job. A job that has ended, but whose coordinator died before its
+    last report, is opened again to send this report.
     """
     job_file = current_job_file(mount, cluster)
     if job_file.exists():
@@ -29,9 +29,10 @@ def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
 
 
 def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | None = None) -> CurrentJob:
-    """Begin a new job, the cluster's job from now on.
+    """Begin a new job, which is the cluster's current job from now on.
 
-    `command` is the training command, if a resumed job must have the same command.
+    `command` is the training command that must be equal if the job is resumed later, or None if any command may resume
+    the job.
     """
     job_name = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     new_job = CurrentJob(job=job_name, started_at=now, command=None if command is None else tuple(command))
@@ -42,7 +43,7 @@ def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | No
 
 
 def is_closed(journal: Sequence[Entry]) -> bool:
-    """Whether the job's end was reported, and the job was not resumed since."""
+    """Whether the job's end was reported to the controller, and the job was not resumed afterwards."""
     last_entry = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
     return isinstance(last_entry, JobClosed)
 

@@ -1,7 +1,8 @@
-"""The files `host_worker` and `host_worker_log`, which list the training workers for people and their scripts.
+"""Writes the files `host_worker` and `host_worker_log`, which list the training workers for users and their scripts.
 
-AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` contains one address a line.
-`host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
+The launcher of AWS Dynamic Training wrote files with these names and this content in its own directory. The file
+`host_worker` contains one IP address a line. The file `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`
+when a worker has joined or left.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
-    """The addresses of training workers after this report, in order of joining. Pure.
+    """The addresses of the workers that train according to this report, in order of joining. Pure.
 
     A worker is listed from its first step until it is no longer a member. Without members (the job starts, pauses or
-    has ended), the list stays unchanged. `addresses` maps instances to addresses.
+    has ended), the list stays unchanged. `addresses` maps instance ids to IP addresses.
     """
     if report.state != "running" or not report.members:
         return tuple(listed_hosts)
@@ -37,7 +38,7 @@ class HostLog:
     """The file `host_worker_log` of a directory; a later launch continues after the log's last complete line."""
 
     def __init__(self, directory: Path) -> None:
-        """Read the log, or create it. Raises OSError."""
+        """Read the log `host_worker_log` of the directory, or create the log if missing. Raises OSError."""
         self.path = directory / HOST_LOG
         entries = _read_entries(self.path)
         self._sequence = 1 + max((sequence_number for sequence_number, _, _ in entries), default=-1)
@@ -45,7 +46,10 @@ class HostLog:
         self.path.touch()
 
     def record(self, hosts: Sequence[str]) -> None:
-        """Append the changes since the last call. If the write raises OSError, no change is recorded."""
+        """Append a line to the log for each host that was added or removed since the last call.
+
+        If the write raises OSError, no change is recorded.
+        """
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
         lines = [
@@ -62,14 +66,15 @@ class HostLog:
 
 
 def write_hosts(directory: Path, hosts: Iterable[str]) -> None:
-    """Replace the list of hosts atomically. Raises OSError."""
+    """Replace the file `host_worker` atomically by a list of `hosts`. Raises OSError."""
     write_whole(directory / HOST_FILE, "".join(f"{host}\n" for host in hosts).encode())
 
 
 def _read_entries(path: Path) -> list[tuple[int, str, str]]:
-    """Return (sequence, change, address) of each complete line.
+    """Return (sequence number, change, address) of each complete line of the log.
 
-    An incomplete last line does not count, and gets a newline, so that the next entry begins on a line of its own.
+    An incomplete last line of the log is ignored, and gets a newline, so that the next entry begins on a line of its
+    own.
     """
     if not path.exists():
         return []

@@ -24,40 +24,52 @@ log = logging.getLogger(__name__)
 
 
 class HostsError(RuntimeError):
-    """A call to the controller failed and had no effect; try again later."""
+    """A call to the controller failed and had no effect; the caller should try again later."""
 
 
 class Hosts(Protocol):
-    """Blocking calls to the controller, bounded by the client's timeouts, for threads outside the event loop."""
+    """Calls to the controller, which block for at most the client's timeouts.
+
+    Make these calls in threads outside the event loop.
+    """
 
     def read_target(self) -> Target | None:
-        """The present target, or None if no target was published yet. Raises HostsError."""
+        """The target (the members that the controller wants), or None if no target was published yet.
+
+        Raises HostsError.
+        """
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
-        """Publish the coordinator's endpoint and token for the nodes. Raises HostsError."""
+        """Publish the coordinator's endpoint and token, with which the nodes connect. Raises HostsError."""
 
     def published(self) -> CoordinatorEndpoint | None:
-        """The endpoint that is published now, or None without an endpoint. Raises HostsError."""
+        """The coordinator's endpoint that is published now, or None if no endpoint is published. Raises HostsError."""
 
     def report(self, report: JobReport) -> None:
         """Send a job report to the controller. Raises HostsError."""
 
 
 class AwsHosts:
-    """Calls to the controller on AWS. `stage` is the controller's stage, or None for the only controller."""
+    """The calls to a controller on AWS.
+
+    `stage` is the name of one of several controllers in the account, or None for the only controller.
+    """
 
     def __init__(self, cluster: str, stage: str | None = None) -> None:
         self._cluster, self._stage = cluster, stage
         self._clients: dict[str, Any] = {}
 
     def _client(self, service: str) -> Any:
-        """Make the client of an AWS service, or return the client made before. Raises BotoCoreError."""
+        """Return the client of an AWS service; each client is made only once. Raises BotoCoreError."""
         if service not in self._clients:
             self._clients[service] = aws.session().client(service, config=aws.SETTINGS)  # type: ignore[call-overload]
         return self._clients[service]
 
     def _read_parameter(self, name: str) -> str | None:
-        """Read a parameter, or return None if it does not exist. Raises BotoCoreError or ClientError."""
+        """Read an SSM parameter, or return None if the parameter does not exist.
+
+        Raises BotoCoreError or ClientError.
+        """
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:
@@ -83,7 +95,8 @@ class AwsHosts:
     def _with_members(self, target: Target) -> Target:
         """Add the members, from DynamoDB, to a target whose list of members was too long for the SSM parameter.
 
-        Raises HostsError if the digest does not match, because the list in DynamoDB is of another revision.
+        Raises HostsError if the list in DynamoDB belongs to another revision of the target, so that its digest does not
+        match.
         """
         pk, _, sk = (target.pointer or "").partition("/")
         item = self._client("dynamodb").get_item(
@@ -98,7 +111,7 @@ class AwsHosts:
         return target.model_copy(update={"members": members})
 
     def _table_name(self) -> str:
-        """The name of the controller's DynamoDB table, from an SSM parameter, as the stack generates the name."""
+        """Read the name of the controller's DynamoDB table from an SSM parameter."""
         if self._stage is not None:
             parameter_name = stage_parameter(self._stage, "table")
             table_name = self._read_parameter(parameter_name)

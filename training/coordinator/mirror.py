@@ -1,6 +1,7 @@
 """Lists a cluster's training workers in files in the directory of the launch.
 
-Edits of these files have no effect, as the membership follows from tags and groups. The next change overwrites edits.
+Editing these files has no effect on the job, as tags and Auto Scaling groups decide which nodes are members. A user's
+edits are overwritten at the next change of the workers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ log = logging.getLogger("coordinator")
 
 
 class WorkerListFiles:
-    """Writes the files that list training workers. A call may block as long as the volume, so the job must not wait."""
+    """Writes the files that list the cluster's training workers.
+
+    A call blocks as long as the shared volume blocks, so the job must not wait for a call.
+    """
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -24,9 +28,10 @@ class WorkerListFiles:
         self._last_error = ""
 
     def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
-        """Update the files from a report. `last_address` is the last line of the list.
+        """Update the files that list the training workers from a job report.
 
-        A write error is logged once, and the write is tried again at the next call.
+        The address `last_address` is written as the last line of the list. A write error is logged once, and the write
+        is tried again at the next call.
         """
         try:
             if self._log is None or directory != self._directory:

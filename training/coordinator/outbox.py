@@ -1,8 +1,9 @@
-"""Carries out the session's orders in sequence. Orders after a decision wait until the decision is on the volume.
+"""Carries out the session's orders in sequence.
 
-One thread makes all writes to the volume, in order. So while the volume stalls, which NFS may do for minutes, the event
-loop still answers pings, and workers train on to the next point where the membership may change. No order is sent
-during a stall, so the stall's duration extends all deadlines (`stalled`).
+Orders that follow a decision wait until the decision is written to the shared volume. A single thread makes all writes
+to the volume, in sequence. So while a write blocks, which may take minutes on NFS, the event loop still answers pings.
+Meanwhile workers train on to the next point where the membership may change. No order is sent while a write of a
+decision blocks, so all deadlines are extended by this time (`stalled`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ log = logging.getLogger("coordinator")
 
 
 class Outbox:
-    """The queue of orders.
+    """The queue of orders that are not carried out yet.
 
     The thread `volume` runs one call at a time: `decide` writes decisions to the volume, and `announce` writes events.
-    `carry` carries out all other orders, on the event loop.
+    The function `carry` carries out all orders that are not decisions, on the event loop.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class Outbox:
             self._carry_out()
 
     def drop(self) -> None:
-        """Drop all orders, because another coordinator holds the job."""
+        """Drop all waiting orders, because another coordinator has taken the job over."""
         self._waiting.clear()
 
     async def run(self) -> None:
-        """Write decisions until cancelled. Raises the errors of `decide`."""
+        """Write decisions to the volume until this task is cancelled. Raises the errors of `decide`."""
         loop = asyncio.get_running_loop()
         while True:
             await self._due.wait()
@@ -81,11 +82,11 @@ class Outbox:
                 self._carry_out()
 
     def write_event(self, event: Event) -> None:
-        """Write an event after all earlier writes, without waiting until the event is written."""
+        """Have an event written to the volume after all earlier writes, and return without waiting."""
         self._volume.submit(self._announce, event).add_done_callback(_log_failure)
 
     def _carry_out(self) -> None:
-        """Carry out all orders up to the next decision."""
+        """Carry out all waiting orders up to the next decision, which must first be written to the volume."""
         while self._waiting and not isinstance(self._waiting[0], Journal):
             self._carry(self._waiting.popleft())
         if self._waiting:

@@ -1,4 +1,4 @@
-"""Describes each event that the coordinator announces, in a log line for people."""
+"""Describes each event that the coordinator announces, in a log line for users."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def describe(event: events.Event) -> str:
 
 
 def _describe_field(name: str, value: Any) -> str:
-    """Describe a field: a true flag by its name, a false flag or an empty value by ""."""
+    """Describe a field of an event: a true flag by its name, a false flag or an empty value by an empty text."""
     if isinstance(value, bool):
         return name if value else ""
     if name == "deadline":

@@ -1,4 +1,4 @@
-"""Records which resources outside of the job the coordinator cannot reach (AWS, or a host file), and since when."""
+"""Records which resources outside of the job (AWS or a host file) the coordinator cannot reach, and since when."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, Unreachable
 
 @dataclass
 class UnreachableResources:
-    """The resources whose last request failed. Times are seconds since 1970."""
+    """The resources for which the coordinator's last request failed. Times are seconds since 1970."""
 
     _unreachable: dict[str, Unreachable] = field(default_factory=dict)
 
     def failed(self, resource: str, error: Exception, now: float) -> str:
-        """Record a failed request, and return its message for the log."""
+        """Record that a request to a resource failed, and return a message for the log."""
         since = self._unreachable[resource].since if resource in self._unreachable else now
         self._unreachable[resource] = Unreachable(what=resource, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
         return (
@@ -27,5 +27,5 @@ class UnreachableResources:
 
     @property
     def unreachable(self) -> tuple[Unreachable, ...]:
-        """The unreachable resources, the longest unreachable first."""
+        """The unreachable resources, starting with the resource that has been unreachable for the longest time."""
         return tuple(sorted(self._unreachable.values(), key=lambda resource: resource.since))

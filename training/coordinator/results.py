@@ -1,7 +1,7 @@
 """Uploads a job's results to S3 while the job trains.
 
-A separate program (`dyntrain.training.report.uploads`) uploads the results at the end of each epoch and of the job.
-Training does not wait for uploads, and a failed upload becomes an event.
+A separate program (`dyntrain.training.report.uploads`) uploads the results after each epoch and after the job's end.
+Training does not wait for uploads, and a failed upload is announced as an event.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ log = logging.getLogger("coordinator")
 
 
 class ResultsUploader:
-    """The program that uploads results. `announce` is called with an event for each upload or failure."""
+    """Starts the program that uploads results, and sends this program requests.
+
+    `announce` is called with an event for each upload or failure.
+    """
 
     def __init__(self, command: Sequence[str], announce: Callable[[Event], None]) -> None:
         self._command, self._announce = tuple(command), announce
@@ -38,11 +41,11 @@ class ResultsUploader:
         self.over = False  # whether nothing more will be uploaded
 
     def request_upload(self) -> None:
-        """Request an upload of new results."""
+        """Have new results uploaded soon, by `run`."""
         self._due.set()
 
     async def run(self) -> None:
-        """Upload new results until cancelled; then end the upload program."""
+        """Upload new results on request until this task is cancelled; then stop the upload program."""
         retry_seconds: float | None = None
         try:
             while True:
@@ -55,7 +58,10 @@ class ResultsUploader:
             await self._end_program()
 
     async def finish(self, seconds: float = END_SECONDS) -> None:
-        """Upload the remaining results after the job's end, within `seconds`. Call this while `run` runs."""
+        """Upload the remaining results after the job's end, and wait for this upload at most `seconds`.
+
+        The task `run` must still be running.
+        """
         try:
             async with timeout(seconds):
                 await self._upload()
@@ -84,7 +90,10 @@ class ResultsUploader:
         return upload_result.failed is None
 
     async def _request_once(self) -> Uploaded:
-        """Ask the upload program for an upload, and start the program if needed. Raises OSError and ValidationError."""
+        """Send one request to the upload program, and start the program if it does not run.
+
+        Raises OSError and ValidationError.
+        """
         if self._process is None:
             command = (sys.executable, exec_child.__file__, str(os.getpid()), NICE, *self._command)
             # the program's standard error goes to the coordinator's log

@@ -50,16 +50,18 @@ log = logging.getLogger("coordinator")
 
 
 class Coordinator:
-    """The coordinator of one job.
+    """The coordinator of one training job.
 
-    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without keys, nodes are
-    trusted. `term` is the nomination's term, or None if only this node can hold the job. Raises Overtaken if another
-    node holds the job. `identity` proves to the controller which instance sends the reports.
+    `keys` verify on which instance a node runs (`dyntrain.controller.contract.instance_identity`). Without `keys`, the
+    instance id that a node claims is trusted. `term` is the number of the nomination for which this node runs the
+    coordinator, or None if no other node can run it. Raises Overtaken if another node holds the job. `identity` proves
+    to the controller which instance sends the reports.
 
-    Events go to the job's folder, and also to the file `events` if given. The files that list the training workers are
-    in the directory of the launch, else in `mirror`; with None these files are not written. `uploads` is the command
-    that uploads results on request (`ResultsUploader`); with None the results stay on the volume. `resumes`: whether a
-    person resumes an interrupted or failed job, of which no process is left.
+    Events are written to a file in the job's folder, and also to the file `events` if given. The files that list the
+    training workers are written in the directory of the launch, or in `mirror` without a launch. If `mirror` is None
+    these files are not written. `uploads` is the command that uploads results on request (`ResultsUploader`); if None,
+    the results stay on the shared volume. `resumes` says that a user resumes an interrupted or failed job, of which no
+    process is left.
     """
 
     def __init__(
@@ -104,9 +106,9 @@ class Coordinator:
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
-        """Restart the job if another node's coordinator held the job, as that node's ps-lite server is lost.
+        """Restart the job if the last coordinator ran on another node, as the ps-lite server of that node is lost.
 
-        Returns the new journal entries.
+        Returns the journal entries that record the restart.
         """
         former_holder, instance = self._journal.taken_over, self._instance_id
         if former_holder is None:
@@ -133,7 +135,10 @@ class Coordinator:
         return self._session
 
     async def run(self) -> None:
-        """Run until the job is over and the last report is sent. Raises Overtaken if another node took the job over."""
+        """Run the coordinator until the job is over and the last report is sent.
+
+        Raises Overtaken if another node has taken the job over.
+        """
         certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
         with contextlib.closing(self._journal), contextlib.closing(self._events):
             try:
@@ -183,7 +188,10 @@ class Coordinator:
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """Carry out orders after all earlier orders, or drop them if another coordinator has taken the job over."""
+        """Carry out `orders` after all earlier orders.
+
+        Drop `orders` if another coordinator has taken the job over.
+        """
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
@@ -304,7 +312,7 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _list_workers(self, directory: Path | None) -> None:
-        """List the training workers in files, in a thread of its own, as the volume may hang."""
+        """Keep the files that list the training workers up to date, in a separate thread, as the volume may hang."""
         if directory is None:
             return
         mirror, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
@@ -317,7 +325,7 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _send_reports(self) -> None:
-        """Send a report every `REPORT_SECONDS`, and at once after a change on which the controller acts."""
+        """Send the controller a report every `REPORT_SECONDS`, and at once after each important change."""
         while self._overtaken is None:
             report = self._next_report()
             report_changed = _decisive_fields(report) != _decisive_fields(self._reported)
@@ -344,10 +352,11 @@ class Coordinator:
                 await asyncio.sleep(delay_seconds)
 
     def _next_report(self) -> JobReport:
-        """Return the next report.
+        """Return the next job report for the controller.
 
-        While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
-        After the job's end, the last report is repeated until the job's results are uploaded; then the end is reported.
+        While a decision is not written to the shared volume yet, the last report is repeated, because the controller
+        acts on reports. After the job's end, the last report is repeated until the job's results are uploaded; after
+        the upload, the end is reported.
         """
         report = self._session.report(time.time())
         upload_pending = self._results is not None and not self._results.over and report.state in ("finished", "failed")
@@ -357,7 +366,10 @@ class Coordinator:
         return report.model_copy(update={**sender_fields, "unreachable": self._reach.unreachable})
 
     def _add_history(self, report: JobReport) -> JobReport:
-        """Add progress and history to a report before it is sent; their changes alone cause no report."""
+        """Add the job's progress and history to a report before the report is sent.
+
+        A change of progress or history alone does not cause a report.
+        """
         now, done_fraction = time.time(), self._session.job.fraction
         active_workers = sum(member.active for member in report.members)
         self._chronicle.record_progress(
@@ -370,7 +382,7 @@ class Coordinator:
 def _read_chronicle(file: Path) -> Chronicle:
     """Read the job's history from the events that earlier coordinators wrote.
 
-    If the events are unreadable, the curves begin anew, and nothing else is lost.
+    If the events are unreadable, the history begins anew, and nothing else of the job is lost.
     """
     try:
         return Chronicle.of(read_events(file))
@@ -380,7 +392,7 @@ def _read_chronicle(file: Path) -> Chronicle:
 
 
 def _ends_an_epoch(order: Order) -> bool:
-    """Whether the order records a commit at an epoch's end, which is the epoch's last journal entry."""
+    """Whether the order records a commit at an epoch's end; such a record is the epoch's last journal entry."""
     return isinstance(order, Journal) and isinstance(order.entry, CommitWritten) and order.entry.position.offset == 0
 
 

@@ -1,13 +1,14 @@
-"""The claim on the shared volume, which names the job's coordinator, and a journal for each term of a coordinator.
+"""Decides which of several coordinators runs the job.
 
-A coordinator may still be alive when another machine's coordinator takes over, so each coordinator writes a journal of
-its own. The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again
-after it has written a decision, and before it sends orders about the decision. So each decision of an overtaken
-coordinator was either read by its successor or is void. This protocol also works over NFS, as opening a file by name
-asks the NFS server.
+A claim on the shared volume names the job's coordinator. A coordinator may still be alive when another machine's
+coordinator takes over, so each coordinator writes a journal of its own. A new coordinator replaces the claim on the job
+before it reads the earlier journals. Each coordinator reads the claim again after it has written a decision, and before
+it sends orders about the decision. So each decision of an overtaken coordinator either has been read by its successor,
+or is void and leads to no order. The protocol of claim and journals also works over NFS, as the NFS server is asked
+whenever a file is opened by name.
 
-    journal.jsonl            term 0
-    journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
+The file `journal.jsonl` is the journal of term 0. A later term's file `journal-<term>.jsonl` begins with a `TermBegun`
+record, which names the coordinator's instance, and how many bytes of each earlier journal are valid.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _JOURNAL_NAME = re.compile(r"journal-(\d+)\.jsonl")
 
 
 class TermClaim(Record):
-    """The instance that holds the job, until a later term is claimed."""
+    """A claim to the job: the instance runs the job's coordinator until a later term is claimed."""
 
     version: int = 1
     term: int  # number of the nomination
@@ -43,7 +44,7 @@ class Overtaken(RuntimeError):
 
 
 def read_journal(ledger: Path) -> list[Entry]:
-    """Return the journal entries that count, of all terms in order; empty without a journal.
+    """Return the valid journal entries of all terms in order; the list is empty without a journal.
 
     Raises `records.Unreadable`.
     """
@@ -56,10 +57,12 @@ def holder(entries: list[Entry]) -> str | None:
 
 
 class TermJournal:
-    """The journal of the present term. `term` is None if only this machine can hold the job, as with `launch`.
+    """The journal of the present coordinator's term.
 
-    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, or None if this
-    node wrote it. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
+    `term` is None if only this machine can run the coordinator, as with `dyntrain launch`. `entries` are the valid
+    entries of this and all earlier journals, as read at the start. `taken_over` is the node that wrote the last
+    journal, or None if this node wrote it. Raises Overtaken if another node holds the job, `records.Unreadable` if a
+    file has an unknown format, and OSError.
     """
 
     def __init__(self, ledger: Path, instance: str, term: int | None) -> None:
@@ -81,17 +84,18 @@ class TermJournal:
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """Write an entry to disk.
+        """Write an entry to the journal on disk.
 
-        The entry counts when this function returns. Raises Overtaken if the entry may not count.
+        The entry is valid once this function has returned. Raises Overtaken if another coordinator has claimed the job,
+        as the entry may then be void.
         """
         self._log.write(entry.line())
         self.check_claim()
 
     def check_claim(self) -> None:
-        """Check that this coordinator still holds the claim.
+        """Check that the claim on the shared volume still names this coordinator.
 
-        Raises Overtaken if another coordinator holds the claim.
+        Raises Overtaken if the claim names another coordinator.
         """
         try:
             claim = _read_claim(self._ledger)
@@ -124,9 +128,9 @@ def _read_claim(ledger: Path) -> tuple[int, str] | None:
 
 
 def _counted_sizes(ledger: Path) -> dict[Path, int]:
-    """Return the journals that count, oldest first, with the number of bytes that count in each.
+    """Return the valid journals, oldest first, with the number of valid bytes in each journal.
 
-    The latest journal with a `TermBegun` says how many bytes of each earlier journal count.
+    The latest journal that begins with `TermBegun` says how many bytes of each earlier journal are valid.
     """
     journals = sorted(
         (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _JOURNAL_NAME.fullmatch(path.name)),
@@ -153,7 +157,7 @@ def _term_of(path: Path) -> int:
 
 
 def _complete_size(path: Path) -> int:
-    """The file's size in bytes without an incomplete last line, which does not count."""
+    """The size of the file in bytes, without an incomplete last line."""
     return path.read_bytes().rfind(b"\n") + 1
 
 

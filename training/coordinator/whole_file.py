@@ -1,4 +1,4 @@
-"""Replaces small files on the shared volume."""
+"""Replaces small files on the shared volume atomically."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dyntrain.training.host.durable import sync
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file atomically: readers on any node see the old or the new content, never a part of it.
+    """Replace a file atomically: readers on any node see the whole old content or the whole new content.
 
-    On return the new content is on disk under its name. If two coordinators write at once, the later content stays.
-    Raises OSError.
+    When this function returns, the new content is on disk under the file's name. If two coordinators write the same
+    file at once, the content that was written last remains. Raises OSError.
     """
     partial_file = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
     try:

@@ -1,9 +1,9 @@
-"""Admission to the control channel: checks the proofs in a peer's first message, the hello. Pure.
+"""Decides on admission to the control channel, by the proofs in a peer's first message, the hello. Pure.
 
-The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the names
-that the hello claims, so the token itself is never sent, and a hello is useless on another connection. The token proves
-that the sender belongs to the cluster; the signed instance identity document proves which node it is, if the job has
-keys to verify it.
+The coordinator opens each connection with a nonce. The hello answers with a hash, keyed by the token, of the nonce and
+the names that the hello claims. So the token itself is never sent, and a recorded hello is useless on another
+connection. Knowledge of the token proves that the sender belongs to the cluster. The signed instance identity document
+proves from which instance the hello comes, if the job has keys to verify the document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyntrain.training.protocol.messages import PROTOCOL, Hello
 
 
 class HelloRefusal(Enum):
-    """Reasons to refuse a hello, with the text for the peer."""
+    """Reasons to refuse a hello, each with the text that is sent to the peer."""
 
     OTHER_PROTOCOL = (
         f"another version of the protocol: this coordinator speaks {PROTOCOL}; run the same version on all nodes"
@@ -38,7 +38,10 @@ class HelloChecker:
     keys: Keys = ()  # public keys that verify instance identity documents
 
     def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
-        """Return the reason to refuse a hello that answers `nonce`, with a detail for the log, or None to accept it."""
+        """Return the reason to refuse a hello that answers `nonce`, with a detail for the log.
+
+        Return None if the hello is accepted.
+        """
         if hello.protocol != PROTOCOL:
             return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
         if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):
@@ -55,7 +58,10 @@ class HelloChecker:
 
 
 def proof(token: str, nonce: str, hello: Hello) -> str:
-    """HMAC-SHA256 (RFC 2104), keyed by the token, of nonce, sender's kind and claimed names, each with its length."""
+    """Return the HMAC-SHA256 (RFC 2104) by which a hello proves that its sender knows the token.
+
+    The token is the key; the message contains nonce, sender's kind and claimed names, each with its length.
+    """
     fields: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
     message = b"".join(
         len(encoded_field).to_bytes(4) + encoded_field for encoded_field in (text.encode() for text in fields)
@@ -67,5 +73,5 @@ H = TypeVar("H", bound=Hello)
 
 
 def with_proof(hello: H, token: str, nonce: str) -> H:
-    """Return a copy of `hello` with its proof."""
+    """Return a copy of `hello` that contains the proof that its sender knows the token."""
     return hello.model_copy(update={"proof": proof(token, nonce, hello)})

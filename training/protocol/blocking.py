@@ -1,8 +1,9 @@
-"""A blocking connection to the coordinator, for a worker's threads: several threads send, one thread receives.
+"""A blocking connection to the coordinator, for a worker's threads: several threads may send, one thread may receive.
 
-An event loop in a thread of its own owns the connection. OpenSSL forbids one thread to read from a TLS session while
-another writes to it (https://github.com/openssl/openssl/issues/20446), but websockets' own blocking connection does so.
-If a TLS session ticket arrives while the first request is written, client and server may then wait forever.
+The connection belongs to an event loop that runs in a thread of its own. OpenSSL forbids that one thread reads from a
+TLS session while another thread writes to the session (https://github.com/openssl/openssl/issues/20446). The blocking
+connection of the package `websockets` breaks this rule, so it is not used here. With that connection, client and server
+may wait for ever if a TLS session ticket arrives while the first request is written.
 """
 
 from __future__ import annotations
@@ -24,18 +25,27 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """A connection for all threads except the event loop's, while the loop runs. Raises the errors of `connection`."""
+    """A connection that all threads except the event loop's may use, while the loop runs.
+
+    All methods raise the errors of the wrapped `connection`.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
         self.connection = connection
         self._loop = loop
 
     def send(self, text: str) -> None:
-        """Send a message. The time is bounded, as pings close a connection whose peer reads nothing."""
+        """Send a message.
+
+        Sending cannot block for ever, as unanswered pings close a connection whose peer reads nothing.
+        """
         self._run(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
-        """Return the next message. Raises TimeoutError after `seconds`, without losing a message."""
+        """Return the next message from the coordinator.
+
+        Raises TimeoutError after `seconds`; no message is lost by the timeout.
+        """
         return self._run(asyncio.wait_for(self.connection.recv(), seconds))
 
     def __iter__(self) -> Iterator[str | bytes]:
@@ -59,7 +69,7 @@ def connected(
 ) -> Iterator[BlockingConnection]:
     """Connect within `seconds`.
 
-    Raises as `channel.connect`. After the `with` block no thread may use the connection.
+    Raises as `channel.connect`. No thread may use the connection after the `with` block.
     """
     future: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 

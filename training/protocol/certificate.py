@@ -1,4 +1,4 @@
-"""The coordinator's TLS certificate, which each coordinator makes at its start and publishes through SSM."""
+"""Makes a coordinator's TLS certificate, which is new at each start and published through SSM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALID_DAYS = 90
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certificate and secret private key, as PEM."""
+    """A certificate and its secret private key, as PEM text."""
 
     pem: str
     key: str  # private key
@@ -42,7 +42,10 @@ class Certificate:
 
 
 def make_certificate(host: str, now: dt.datetime) -> Certificate:
-    """Make a self-signed certificate for the address `host`, valid from an hour before `now`, as clocks differ."""
+    """Make a self-signed certificate for the address `host`.
+
+    The certificate is valid from an hour before `now`, as the clocks of machines differ.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dyntrain coordinator {host}")])
     certificate = (

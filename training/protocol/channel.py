@@ -1,7 +1,7 @@
-"""Connection of nodes and workers to the coordinator: a WebSocket over TLS that trusts one pinned certificate.
+"""Connects nodes and workers to the coordinator by a WebSocket over TLS that trusts only the coordinator's certificate.
 
-Each coordinator makes a new self-signed certificate, published through SSM. Nodes and workers trust only this
-certificate, and do not check the host name, as addresses change.
+Each coordinator makes a new self-signed certificate and publishes the certificate through SSM. Nodes and workers trust
+only the published certificate, and do not check the host name, as addresses change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ QUIET_LOGGER.setLevel(logging.WARNING)
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
-    """TLS context that trusts only `certificate` (PEM). Raises ssl.SSLError if the text is no certificate."""
+    """Return a TLS context that trusts only `certificate` (PEM text).
+
+    Raises ssl.SSLError if the text `certificate` is no certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -41,10 +44,10 @@ def client_context(certificate: str) -> ssl.SSLContext:
 
 
 async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> AsyncConnection:
-    """Connect in an event loop; threads use `blocking.connected`.
+    """Connect to the coordinator from an event loop; threads use `blocking.connected` instead.
 
-    Raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException, within the limits `REACH_SECONDS` and
-    `ANSWER_SECONDS`.
+    A failure raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException, at the latest after the
+    limits `REACH_SECONDS` and `ANSWER_SECONDS`.
     """
     address = parse_uri(url)
     sock = socket.socket()
@@ -69,12 +72,18 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
 
 
 def answer_seconds(clocks: Clocks) -> float:
-    """Time limit for an answer; at most half of `Clocks.patience`, as a new coordinator may appear meanwhile."""
+    """Time limit for an answer of the coordinator.
+
+    The limit is at most half of `Clocks.patience`, as a new coordinator may take the place of one that does not answer.
+    """
     return min(ANSWER_SECONDS, clocks.patience / 2)
 
 
 async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr, clocks: Clocks = DEFAULT) -> None:
-    """Answer the coordinator's challenge. Raises the errors of `connect`, and ValueError for another first message."""
+    """Answer the coordinator's challenge on a new connection with a hello.
+
+    Raises the errors of `connect`, and ValueError if the coordinator's first message is no challenge.
+    """
     async with timeout(answer_seconds(clocks)):
         first_message = await connection.recv()
     await connection.send(encode(answer_challenge(first_message, hello, token)))
@@ -83,7 +92,7 @@ async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr,
 def answer_challenge(first_message: str | bytes, hello: H, token: SecretStr) -> H:
     """Return the hello that answers the coordinator's first message.
 
-    Raises ValueError if that message is no challenge.
+    Raises ValueError if the coordinator's first message is no challenge.
     """
     match decode(first_message):
         case Challenge(nonce=nonce):
@@ -101,5 +110,8 @@ def encode(message: ToCoordinator) -> str:
 
 
 def decode(text: str | bytes) -> FromCoordinator:
-    """Parse a message. Raises pydantic.ValidationError if the coordinator speaks another version of the protocol."""
+    """Parse a message from the coordinator.
+
+    Raises pydantic.ValidationError if the coordinator uses another version of the protocol.
+    """
     return parse_from_coordinator(text)

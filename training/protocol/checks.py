@@ -1,4 +1,4 @@
-"""Checksums of arrays that must be equal on all workers, with readable names, few enough for one message. Pure."""
+"""Limits the number of checksums of arrays that must be equal on all workers, to fit into one message. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Checks = tuple[tuple[str, str], ...]  # (name, checksum) of each array
 
 
 def limit_checks(checks: Sequence[tuple[str, str]]) -> Checks:
-    """Return at most `MOST_CHECKS` checksums: neighbouring arrays may share one, named after the first and last array.
+    """Return at most `MOST_CHECKS` checksums.
 
-    The grouping is the same on all workers, which have the same number of arrays.
+    Neighbouring arrays may share a checksum, which is named after the first and last array. All workers group the
+    arrays alike, as all have the same number of arrays.
     """
     group_size = -(-len(checks) // MOST_CHECKS) or 1
     return tuple(_combine_checksums(checks[start : start + group_size]) for start in range(0, len(checks), group_size))
@@ -31,6 +32,6 @@ def _combine_checksums(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _shorten(name: str) -> str:
-    """Shorten a name at its start, as names of parameters differ at their ends."""
+    """Shorten an array's name at its start, as parameters' names differ at their ends."""
     ascii_name = name.encode("ascii", "backslashreplace").decode()
     return ascii_name if len(ascii_name) <= NAME_LENGTH else f"...{ascii_name[3 - NAME_LENGTH :]}"

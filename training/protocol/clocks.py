@@ -1,7 +1,8 @@
 """All time limits of coordinator, nodes and workers, derived from two options.
 
-`--liveness-seconds` says after how long a silent process counts as hung, and `--progress-seconds` after how long a live
-process without progress counts as stuck. `spread` distributes the retries of many processes over time.
+`--liveness-seconds` is the time after which a process that does not answer is treated as hung. `--progress-seconds` is
+the time after which a live process without progress is treated as stuck. `spread` distributes the retries of many
+processes over time.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ LEAST_SPEED = 50e6  # minimum speed of a large state from storage or another nod
 
 @dataclass(frozen=True)
 class Clocks:
-    """Time limits in seconds. Raises ValueError, with a message for the command line, for limits that are too short.
+    """All time limits of coordinator, nodes and workers, in seconds.
 
-    `liveness`: after so long without an answer to a ping, a process counts as hung, and its connection is closed.
-    `progress`: after so long without a step or a boundary of any worker, a job counts as stuck.
+    Raises ValueError, with a message for the command line, if a limit is too short. `liveness` is the time without an
+    answer to a ping after which a process is treated as hung, and its connection is closed. `progress` is the time
+    without a step or a boundary of any worker after which a job is treated as stuck.
     """
 
     liveness: float = 20.0  # --liveness-seconds
@@ -39,47 +41,53 @@ class Clocks:
 
     @property
     def ping(self) -> float:
-        """Interval between pings of a connection, from either end."""
+        """Interval between pings on a connection; both ends send pings."""
         return self.liveness / 4
 
     @property
     def pong(self) -> float:
-        """Limit for the answer to a ping."""
+        """Time limit for the answer to a ping."""
         return self.liveness * 3 / 4
 
     @property
     def reconnect(self) -> float:
-        """Time after which a disconnected worker counts as lost, if its supervisor does not report its end."""
+        """Time after which a disconnected worker is treated as lost, unless its supervisor reports its end earlier."""
         return self.liveness * 0.15
 
     @property
     def blocked(self) -> float:
-        """Time for a given-up worker to end: its training thread may be stuck inside ps-lite."""
+        """Time that a worker which was given up has to exit; its training thread may be stuck inside ps-lite."""
         return self.liveness / 2
 
     @property
     def start(self) -> float:
-        """Limit from a worker's start to its first connection, including imports, model and data."""
+        """Time limit from a worker's start to its first connection, including imports, model and data."""
         return self.progress
 
     @property
     def patience(self) -> float:
-        """How long workers look for a coordinator, and how long a coordinator waits for missing workers."""
+        """How long workers try to reach a coordinator, and how long a coordinator waits for missing workers."""
         return 3 * self.liveness
 
     @property
     def release(self) -> float:
-        """Limit from a loss until all surviving workers are free; after the limit the survivors are restarted."""
+        """Time limit for freeing all surviving workers after a loss; after this time the survivors are restarted."""
         return self.liveness / 2
 
     @property
     def formation(self) -> float:
-        """Limit until all members are prepared, and again until all have joined, including the state's transfer."""
+        """Time limit for each of two phases of a formation: all members prepare, then all members join.
+
+        The transfer of the state is included.
+        """
         return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
     def boundary(self) -> float:
-        """How long the first worker at a boundary waits for the last worker, including validation at an epoch's end."""
+        """How long the first worker at a boundary waits for the last worker.
+
+        The waiting time includes a validation at an epoch's end.
+        """
         return self.progress
 
 

@@ -1,4 +1,4 @@
-"""Names of the communication engines, and environment variables for their processes."""
+"""Names of the communication engines (ps-lite and Horovod), and environment variables for the engines' processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between `dyntrain launch` and the program of a base node: one JSON line as request, one JSON line as reply.
+"""Messages between `dyntrain launch` and a base node's supervisor: one JSON line as request, one JSON line as reply.
 
 The messages go through a Unix socket that root and the users who may log in can open.
 """
@@ -25,7 +25,7 @@ class _Line(BaseModel):
 
 
 class LaunchQuestion(_Line):
-    """Request to launch a command."""
+    """Request to launch a training command."""
 
     ask: Literal["launch"] = "launch"  # kind of the request
     request: str  # id of the request
@@ -36,14 +36,14 @@ class LaunchQuestion(_Line):
 
 
 class EndQuestion(_Line):
-    """Request to end the launch with this `request` id."""
+    """Request to stop the launch that has this `request` id."""
 
     ask: Literal["end"] = "end"  # kind of the request
     request: str  # id of the launch
 
 
 class Reply(_Line):
-    """Reply to a request, with the paths of the job's files."""
+    """Reply to a launch's request, with the paths of the job's files."""
 
     refused: str = ""  # reason of a refusal
     passing: bool = False  # whether the refused request may soon be accepted
@@ -59,7 +59,7 @@ QUESTION_ADAPTER: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(
 
 @contextlib.contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """Yield a short path of the socket, as the kernel accepts at most 107 bytes. Raises OSError."""
+    """Yield a short path of the socket, as the kernel accepts paths of at most 107 bytes. Raises OSError."""
     folder_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder_descriptor}/{path.name}"
@@ -68,7 +68,7 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 def ask(path: Path, question: Question) -> Reply:
-    """Send a request and return the reply. Raises OSError and ValueError."""
+    """Send a request to the base node's supervisor and return its reply. Raises OSError and ValueError."""
     request_line = question.model_dump_json().encode() + b"\n"
     if len(request_line) > MAX_LINE:
         raise ValueError(f"the command and its environment are longer than {MAX_LINE >> 10} KiB")

@@ -1,9 +1,9 @@
 """Messages between the coordinator and worker processes, and the base classes of all control-channel messages.
 
-The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`, with its
-kind in `type`. Each hello names its `PROTOCOL`; the coordinator refuses other versions. The coordinator opens each
-connection with a challenge, which a hello must answer (`admission` says what the hello proves). Times are seconds since
-1970.
+The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`; the field
+`type` names its kind. Each hello names the version of its protocol; the coordinator refuses versions other than
+`PROTOCOL`. The coordinator opens each connection with a challenge, which a hello must answer (`admission` says what the
+hello proves). Times are seconds since 1970.
 
 A generation is the group of workers between two changes of the membership. A boundary is a point between two steps
 where the membership may change. A commit is a checkpoint; a safe state is a node's copy of the state in memory.
@@ -27,13 +27,13 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if 
 
 
 class Message(BaseModel):
-    """Base class of all messages."""
+    """Base class of all messages on the control channel."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Position(Message):
-    """A point between two steps: `offset` samples of `epoch` are done, and `step` steps since the job began."""
+    """A point between two steps, after `offset` samples of the epoch `epoch`, and after `step` steps of the job."""
 
     epoch: int = Field(ge=0)  # counted from 0
     offset: int = Field(ge=0)  # samples of the epoch that are done
@@ -41,7 +41,7 @@ class Position(Message):
 
     @property
     def next_loop(self) -> Position:
-        """The first position of the next loop: a new epoch, even if the present loop ended within an epoch."""
+        """The first position of the next loop over epochs, which begins with a new epoch in any case."""
         return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
 
 
@@ -53,7 +53,7 @@ COMMITS_KEPT = 3  # number of newest commits that are kept, besides the commit t
 class SafeCopy(Message):
     """A safe state: a complete copy of the training state, in the memory of a node's supervisor.
 
-    The copy was made at `position`, where `generation` began or reached a boundary.
+    The copy was made at `position`, where the generation `generation` began or reached a boundary.
     """
 
     generation: int
@@ -62,7 +62,7 @@ class SafeCopy(Message):
 
 
 class Hello(Message):
-    """First message of a node or worker."""
+    """First message of a node or worker on a connection to the coordinator."""
 
     protocol: int = PROTOCOL
     cluster: str = Field(max_length=100)
@@ -75,7 +75,7 @@ class Hello(Message):
 
     @property
     def name(self) -> str:
-        """The process's name for the coordinator (`protocol.slots`)."""
+        """The name by which the coordinator knows the process (`protocol.slots`)."""
         return name_of(self.instance_id, self.slot)
 
 
@@ -83,14 +83,14 @@ class Hello(Message):
 
 
 class Challenge(Message):
-    """The coordinator's first message on a connection, with a fresh `nonce`."""
+    """The coordinator's first message on a connection, with a new random value `nonce`."""
 
     type: Literal["challenge"] = "challenge"
     nonce: str
 
 
 class Refused(Message):
-    """The hello is not accepted; the connection is closed afterwards."""
+    """The coordinator does not accept the peer's hello, and closes the connection after this message."""
 
     type: Literal["refused"] = "refused"
     reason: str
@@ -118,12 +118,13 @@ class LoopTerms(Message):
 
 
 class WorkerHello(Hello, LoopTerms):
-    """State of a worker, for a coordinator that lost the connection or has just started.
+    """First message of a worker on a connection, with the worker's state for a coordinator that may have just started.
 
-    `generation` is the last generation that the worker was ordered to form, or None. `stage`: the worker "stands" by;
-    "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has "formed";
-    "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. The `position` of a
-    free worker is the verdict's, otherwise the last Proceed's. `safe`: the node's newest safe state.
+    `generation` is the last generation that the worker was ordered to form, or None. `stage` says what the worker does:
+    it "stands" by, "prepares" its generation, "creates" the group after the order to go, has "formed", "trains",
+    "waits" at a boundary, was "aborted" by an order, or is "free" of its broken group. A worker that "creates" the
+    group may be blocked inside ps-lite. The `position` of a free worker is the position of the StepVerdict; the
+    `position` of any other worker is that of the last Proceed. `safe` is the newest safe state on the worker's node.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
@@ -138,9 +139,9 @@ class WorkerHello(Hello, LoopTerms):
 
 
 class Prepared(Message):
-    """The worker has left its old group, has made its state safe, and waits for the order to go.
+    """The worker has left its old group, has made a safe state, and waits for the order to go.
 
-    The worker may still be ordered to form another generation.
+    While the worker waits, it may still be ordered to form another generation instead.
     """
 
     type: Literal["prepared"] = "prepared"
@@ -148,7 +149,10 @@ class Prepared(Message):
 
 
 class Fetching(Message):
-    """Progress of a large state's transfer to a worker, in bytes: sent at its start, then once a second."""
+    """Progress of the transfer of a large state to a worker, in bytes.
+
+    The worker sends this message at the start of the transfer, then once a second.
+    """
 
     type: Literal["fetching"] = "fetching"
     generation: int
@@ -159,7 +163,7 @@ class Fetching(Message):
 class CheckIn(Message):
     """The worker is at a boundary (or at the job's end) and waits for the coordinator's order.
 
-    The job's value of a metric is the sum of all workers' sums, divided by the sum of their counts.
+    For each metric, the job's value is the sum of all workers' sums, divided by the sum of all workers' counts.
     """
 
     type: Literal["check_in"] = "check_in"
@@ -175,7 +179,7 @@ class CheckIn(Message):
 
 
 class Formed(Message):
-    """The worker has joined the new generation, with the state, whose `digest` must be equal on all workers."""
+    """The worker has joined the new generation and has the state; the state's `digest` must be equal on all workers."""
 
     type: Literal["formed"] = "formed"
     generation: int
@@ -186,9 +190,9 @@ class Formed(Message):
 
 
 class Entered(LoopTerms):
-    """The script has reached its next loop over epochs.
+    """The worker's script has reached its next loop over epochs.
 
-    `generation`: the last generation that the worker was ordered to form, or None if the worker holds no state.
+    `generation` is the last generation that the worker was ordered to form, or None if the worker holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -196,24 +200,25 @@ class Entered(LoopTerms):
 
 
 class ScriptEnded(Message):
-    """The script has ended successfully, without a further loop; the process waits for the order to leave."""
+    """The worker's script has ended without an error or a further loop; the process waits for the order to leave."""
 
     type: Literal["script_ended"] = "script_ended"
     generation: int | None
 
 
 class Left(Message):
-    """The worker has left the job."""
+    """The worker has left the job, as the coordinator ordered."""
 
     type: Literal["left"] = "left"
     generation: int
 
 
 class FirstStep(Message):
-    """The first step of the generation is applied.
+    """The worker has applied the first step of its generation.
 
-    `pause`: seconds from the last step of the old generation to this step, less one step's duration. `phases`: seconds
-    of consecutive parts that add up to the pause; the step's duration is subtracted from the part `first_step`.
+    `pause` is the time in seconds from the old generation's last step to the new generation's first step, less the
+    duration of one step. `phases` contains the seconds of the pause's consecutive parts; the duration of one step is
+    subtracted from the part `first_step`.
     """
 
     type: Literal["first_step"] = "first_step"
@@ -241,7 +246,7 @@ class CommitFailed(Message):
 
 
 class CommitUnreadable(Message):
-    """The commit or safe state that this worker was to load for a new generation is gone or damaged for good."""
+    """The commit or safe state that this worker was to load for a new generation is missing or damaged for good."""
 
     type: Literal["commit_unreadable"] = "commit_unreadable"
     generation: int
@@ -250,7 +255,10 @@ class CommitUnreadable(Message):
 
 
 class ScriptFailed(Message):
-    """The script raised an exception, and the process will end. `error`: type and text of the exception."""
+    """The worker's script raised an exception, and the process will exit.
+
+    `error` contains the exception's type and text.
+    """
 
     type: Literal["script_failed"] = "script_failed"
     generation: int
@@ -271,9 +279,9 @@ class Progress(Message):
 
 
 class Whereabouts(Message):
-    """Answer to Where: whether the worker `waits` inside a step for the summed gradients, or runs its script.
+    """Answer to Where: whether the worker `waits` in a step for the summed gradients; otherwise it runs its script.
 
-    `position` follows the last step that the worker applied.
+    The position after the last step that the worker applied is `position`.
     """
 
     type: Literal["whereabouts"] = "whereabouts"
@@ -283,12 +291,14 @@ class Whereabouts(Message):
 
 
 class StepStatus(Message):
-    """Answer to Abort: the worker's phase within its step. `position` follows the last step that the worker applied.
+    """Answer to the order Abort: the worker's phase within its step.
 
-    `phase`: "out" of a step, the worker can leave its group at any time; in "wait", it waits for sums; "held", it has
-    the sums and waits for the verdict; "failed", it waits for the verdict without sums. `answered`: number of gradients
-    that have been summed in the step. In "wait" the worker sends this message when the servers have all its gradients,
-    with the numbers `keys`. Workers that have not pushed these keys fill them with zeros, in `windows` parts.
+    The `position` is the position after the last step that the worker has applied. `phase` is "out" if the worker is
+    outside of a step, and can leave its group at any time; it is "wait" if the worker waits for summed gradients.
+    `phase` is "held" if the worker has the sums and waits for the verdict, and "failed" if it waits for the verdict
+    without sums. `answered` is the number of gradients that have been summed in the step. In the phase "wait" the
+    worker sends this message when the servers have all its gradients, whose numbers are `keys`. Workers that have not
+    pushed gradients for these `keys` then push zeros for the keys, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -302,9 +312,10 @@ class StepStatus(Message):
 
 
 class Pumped(Message):
-    """The order `number` to push zeros is done: the zeros have reached the servers, or were answered with sums.
+    """The worker has carried out the order Pump with this `number`.
 
-    `rounds`: number of repeated pushes.
+    The worker's zeros have reached the servers, or were answered with sums. `rounds` is the number of times that the
+    zeros were pushed again.
     """
 
     type: Literal["pumped"] = "pumped"
@@ -315,7 +326,7 @@ class Pumped(Message):
 
 
 class Broken(Message):
-    """The summation of the worker's gradients has failed, an early sign that another worker is lost."""
+    """The summation of this worker's gradients has failed, which is an early sign that another worker is lost."""
 
     type: Literal["broken"] = "broken"
     generation: int
@@ -326,9 +337,10 @@ class Broken(Message):
 
 
 class Proceed(Message):
-    """Order to continue from `position`; for a worker at another position, this is an outdated repetition.
+    """Order to continue from `position`; a worker at another position ignores the order as an outdated repetition.
 
-    With `commit`, the worker first copies the state, then writes the copy in the background and sends Committed.
+    With `commit`, the worker also copies the state, writes the copy in the background as a commit, and then sends
+    Committed.
     """
 
     type: Literal["proceed"] = "proceed"
@@ -339,7 +351,10 @@ class Proceed(Message):
 
 
 class Source(Message):
-    """A member that has the state, or receives it earlier in the same chain, and passes it on."""
+    """A member from which another member can fetch the state.
+
+    The source has the state, or receives the state earlier in the same chain of members.
+    """
 
     instance_id: str
     host: str
@@ -347,10 +362,10 @@ class Source(Message):
 
 
 class LoopOver(Message):
-    """A loop over epochs has ended on all workers: the script continues to loop `loop`, which begins at `position`.
+    """A loop over epochs has ended: the script continues to the loop with index `loop`, which begins at `position`.
 
-    `holds`: the worker's memory contains the state for the next loop. `writes`: this worker writes files for all
-    workers.
+    `holds` says whether the worker's memory contains the state for the next loop. `writes` says whether this worker
+    writes files for all workers.
     """
 
     type: Literal["loop_over"] = "loop_over"
@@ -362,13 +377,15 @@ class LoopOver(Message):
 
 
 class Form(Message):
-    """Order to join a generation, as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
+    """Order to join a generation, as number `number` of `workers` members.
 
-    Then wait for Proceed. Before Go, a new order to form may replace this order, because a member was lost.
+    The worker sends Prepared, waits for Go, joins the group, sends Formed, and waits for Proceed. Before Go, another
+    Form may replace this order, because a member was lost.
 
-    The state comes from the instance `source`, which has the state in memory, or first loads `commit` or the safe state
-    `safe`. Each member whose node has this safe state loads it. A member without the state fetches the state from the
-    first of its `sources` that answers, with `transfer_token`, and passes the state on.
+    The state comes from the instance `source`, which has the state in memory, or first loads the commit `commit` or the
+    safe state `safe`. Each member whose node has the safe state `safe` loads this safe state. A member without the
+    state fetches the state, authorized by `transfer_token`, from the first of its `sources` that answers. A member that
+    has fetched the state passes the state on to other members.
     """
 
     type: Literal["form"] = "form"
@@ -390,7 +407,7 @@ class Form(Message):
 
     @property
     def fetch(self) -> bool:
-        """Whether this worker must fetch the state."""
+        """Whether this worker must fetch the state from another member."""
         return bool(self.sources)
 
     @field_serializer("transfer_token", when_used="json")
@@ -399,17 +416,20 @@ class Form(Message):
 
 
 class Go(Message):
-    """All members are prepared: join the generation. From now on the generation cannot be cancelled."""
+    """Order to join the generation, as all members are prepared.
+
+    After this order the generation cannot be cancelled.
+    """
 
     type: Literal["go"] = "go"
     generation: int
 
 
 class Leave(Message):
-    """Order to drop the kvstore and exit with code 0: at a boundary, or when the job is over.
+    """Order to close the kvstore and exit with code 0, given at a boundary or when the job is over.
 
-    At the job's end a worker of another generation does not have the job's result, and must not save a result of its
-    own.
+    At the job's end, a worker whose generation is not this order's `generation` does not have the job's result, and
+    must not save a result.
     """
 
     type: Literal["leave"] = "leave"
@@ -420,16 +440,16 @@ class Leave(Message):
 
 
 class Where(Message):
-    """Question, after a while without progress, whether the worker waits inside a step. Changes nothing."""
+    """Question, after a time without progress, whether the worker waits inside a step. Changes nothing."""
 
     type: Literal["where"] = "where"
     generation: int
 
 
 class Abort(Message):
-    """A member is lost: begin no further step, push all gradients of the present step, and send StepStatus.
+    """Order after a loss: begin no further step, push all gradients of the present step, and send StepStatus.
 
-    This order may be repeated.
+    The coordinator may send this order several times.
     """
 
     type: Literal["abort"] = "abort"
@@ -439,10 +459,11 @@ class Abort(Message):
 class Pump(Message):
     """Order to push zeros in place of gradients, in the exchange (sum over all workers) in which a worker was lost.
 
-    The gradients have the numbers `keys` (empty: the gradients for which this worker waits), in this `window` of the
-    StepStatus's `windows` (None: in all windows). With `fills`, this worker has not reached the exchange, and pushes
-    its own zeros for each key, until the servers have these zeros. Without `fills`, this worker pushes the zeros that
-    the lost workers owe for its share of the keys, at most `count` for a key, until the servers answer.
+    The gradients have the numbers `keys`; empty `keys` mean the gradients for which this worker waits. Zeros are pushed
+    only for the part `window` of the keys, out of the `windows` parts in StepStatus, or for all parts if `window` is
+    None. With `fills`, this worker has not reached the exchange, so it pushes zeros in place of its own gradients until
+    the servers have these zeros. Without `fills`, this worker pushes zeros in place of the lost workers' gradients, for
+    its share of the keys, until the servers answer. At most `count` zeros are pushed for a key.
     """
 
     type: Literal["pump"] = "pump"
@@ -458,7 +479,10 @@ class Pump(Message):
 
 
 class StepVerdict(Message):
-    """Decision after a loss: steps up to `position` are applied, later steps are void. A Form follows."""
+    """Decision after the loss of a worker: steps up to `position` are valid on all workers, later steps are void.
+
+    The order Form follows this message.
+    """
 
     type: Literal["verdict"] = "verdict"
     generation: int

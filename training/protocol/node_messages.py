@@ -9,7 +9,7 @@ from pydantic import Field
 
 
 class Launch(Message):
-    """The command that a person launches on a cluster which waits for a launch."""
+    """The command that a user launches on a cluster which waits for a launch."""
 
     request: str = Field(max_length=100)  # id of the launch, the same when it is repeated
     command: tuple[str, ...] = Field(min_length=1)  # program and arguments, run without a shell
@@ -22,7 +22,7 @@ class Launch(Message):
 
 
 class NodeHello(Hello):
-    """First message of a prepared node, sent on every connection, so that a restarted coordinator knows the node."""
+    """First message of a prepared node, sent on each new connection, so that a restarted coordinator knows the node."""
 
     type: Literal["node_hello"] = "node_hello"
     attempt: int = Field(ge=1)  # number of the bootstrap's run on this node
@@ -32,9 +32,10 @@ class NodeHello(Hello):
 
 
 class GroupReady(Message):
-    """A node has blank ps-lite processes (without a role yet) and a free scheduler port; sent again after each use.
+    """A node has unused ps-lite processes (without a role yet) and a free port for a scheduler.
 
-    `base`: whether the node is a base node now; a node may become a base node after its hello.
+    The node sends this message again each time after such processes were used. `base` says whether the node is a base
+    node now; a node may become a base node after its hello.
     """
 
     type: Literal["group_ready"] = "group_ready"
@@ -44,7 +45,7 @@ class GroupReady(Message):
 
 
 class GroupFailed(Message):
-    """A ps-lite process of the generation died, or could not be started."""
+    """A ps-lite process of the given generation died, or could not be started."""
 
     type: Literal["group_failed"] = "group_failed"
     generation: int
@@ -52,7 +53,10 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process was started on the node. The process must connect in time."""
+    """A worker process was started on the node that sends this message.
+
+    The process must connect to the coordinator within a time limit (`Clocks.start`).
+    """
 
     type: Literal["worker_started"] = "worker_started"
     pid: int
@@ -64,7 +68,10 @@ FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; not a code of
 
 
 class WorkerExited(Message):
-    """A worker process has ended. `code` 0: the worker left the job, or its script ended."""
+    """A worker process has ended.
+
+    The exit code 0 in `code` means that the worker left the job, or that its script ended.
+    """
 
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
@@ -73,7 +80,7 @@ class WorkerExited(Message):
 
 
 class NodeNotice(Message):
-    """The node's machine will be interrupted at `deadline` (Spot, maintenance)."""
+    """The node's machine will be interrupted at `deadline`, for example a Spot instance or for maintenance."""
 
     type: Literal["node_notice"] = "node_notice"
     kind: str  # kind of the interruption
@@ -81,14 +88,14 @@ class NodeNotice(Message):
 
 
 class LaunchRequest(Message):
-    """A person on this node launches a command on the cluster."""
+    """A user on this node asks to launch a command on the cluster."""
 
     type: Literal["launch_request"] = "launch_request"
     launch: Launch
 
 
 class EndRequest(Message):
-    """A person on this node ends a launch."""
+    """A user on this node asks to stop the launch with the id `request`."""
 
     type: Literal["end_request"] = "end_request"
     request: str = Field(max_length=100)
@@ -98,7 +105,10 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a node's hello. `launch`: the command to run, if the nodes' configuration has no command."""
+    """The coordinator's answer to a node's hello.
+
+    `launch` is the command that the node must run, if the nodes' configuration contains no command.
+    """
 
     type: Literal["welcome"] = "welcome"
     job: str
@@ -106,14 +116,14 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """A person's launch was accepted. This message goes to every node."""
+    """A user's launch was accepted, and every node must run the launch's command."""
 
     type: Literal["launched"] = "launched"
     launch: Launch
 
 
 class LaunchAnswer(Message):
-    """Answer to a LaunchRequest or an EndRequest."""
+    """Answer to a request to launch a command, or to stop a launch."""
 
     type: Literal["launch_answer"] = "launch_answer"
     request: str
@@ -123,16 +133,20 @@ class LaunchAnswer(Message):
 
 
 class Listed(Message):
-    """Whether the controller's target lists the node, which confirms its report; sent after Welcome and changes."""
+    """Whether the controller's target lists the node, which shows that the controller has received the node's report.
+
+    This message is sent after each Welcome and after each change.
+    """
 
     type: Literal["listed"] = "listed"
     listed: bool
 
 
 class Workers(Message):
-    """Known addresses of the target's nodes, the coordinator's node last; sent after each Welcome and each change.
+    """The known addresses of the nodes that the target lists, with the coordinator's node last.
 
-    The addresses are for people's commands that loop over the nodes.
+    This message is sent after each Welcome and after each change. Users' scripts that loop over the nodes need these
+    addresses.
     """
 
     type: Literal["workers"] = "workers"
@@ -140,14 +154,14 @@ class Workers(Message):
 
 
 class PsProcess(Message):
-    """Role and environment of a ps-lite process."""
+    """Role and environment variables of a ps-lite process that is to be started."""
 
     role: Literal["scheduler", "server", "rendezvous"]
     environment: dict[str, str]
 
 
 class StartGroup(Message):
-    """Start the ps-lite processes of a generation."""
+    """Order to start the ps-lite processes of a generation."""
 
     type: Literal["start_group"] = "start_group"
     generation: int
@@ -155,16 +169,17 @@ class StartGroup(Message):
 
 
 class StopGroup(Message):
-    """Kill the ps-lite processes of the generation and of earlier generations."""
+    """Order to kill the ps-lite processes of the given generation and of earlier generations."""
 
     type: Literal["stop_group"] = "stop_group"
     generation: int
 
 
 class RestartWorker(Message):
-    """Kill the worker process `pid` if it still runs, and start another worker.
+    """Order to kill the worker process `pid` if it still runs, and to start another worker.
 
-    If `pid` is not the current worker's, do nothing. With `pid` None, start a worker if the last worker left.
+    If `pid` is not the present worker's, the node does nothing. If `pid` is None, the node starts a worker if its last
+    worker has left the job.
     """
 
     type: Literal["restart_worker"] = "restart_worker"
@@ -173,9 +188,10 @@ class RestartWorker(Message):
 
 
 class CoolDown(Message):
-    """Do not restart the ended worker `pid` for `seconds`, as it failed too often. Repeated after each Welcome.
+    """Order not to restart the ended worker `pid` for `seconds`, as the node's worker failed too often.
 
-    `given_up`: the job does not wait for the node, and the controller should learn that.
+    The coordinator repeats this order after each Welcome. `given_up` says that the job does not wait for the node any
+    more, which the node reports to the controller.
     """
 
     type: Literal["cool_down"] = "cool_down"
@@ -185,7 +201,7 @@ class CoolDown(Message):
 
 
 class Retire(Message):
-    """The node has left the job: stop the worker and all other processes, and exit."""
+    """Order to stop the worker and all other processes, and to exit, as the node has left the job."""
 
     type: Literal["retire"] = "retire"
     reason: str

@@ -1,4 +1,7 @@
-"""Settings of a launched node: a line of JSON on its standard input, as a command line would show the token."""
+"""Settings of a node that `dyntrain launch` starts.
+
+The settings are a line of JSON on the node's standard input, as other users can read the token on a command line.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """The settings of a launched node."""
+    """The settings of a node that `dyntrain launch` starts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,5 +33,5 @@ class NodeSpec(BaseModel):
     dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
     def to_json(self) -> str:
-        """Serialise the settings with the token in clear text, only for the pipe to the node."""
+        """Serialize the settings with the token in clear text, to be written only to the pipe to the node."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

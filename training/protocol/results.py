@@ -1,6 +1,6 @@
 """Messages between the coordinator and the program that uploads a job's results.
 
-An empty line requests an upload of all new results; the answer is one line of JSON.
+With an empty line the coordinator requests an upload of all new results; the program answers with one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ END_SECONDS = 400.0  # limit for the last upload; machines end ten minutes after
 
 
 class Uploaded(BaseModel):
-    """Result of an upload. `failed`: why files are missing; the next request uploads the missing files."""
+    """The result of an upload of a job's results.
+
+    `failed` says why some files could not be uploaded; the next request uploads the missing files.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

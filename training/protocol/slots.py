@@ -1,8 +1,8 @@
-"""Several worker processes on a node, such as one for each GPU: the node's slots, in Horovod's terms. Pure.
+"""Names and ranks if a node has several worker processes (slots, in Horovod's terms), such as one for each GPU. Pure.
 
-A node's first process has the name of its instance. The name of a further process is the instance, `:` and the slot,
-such as `i-0123:1`. The coordinator treats each process as a node with one worker. Membership is decided by instance, so
-the processes of an instance join and leave together.
+The name of a node's first process is the instance id, such as `i-0123`. The name of a further process is the instance
+id, a colon and the slot's number, such as `i-0123:1`. The coordinator treats each process as a node with one worker.
+Membership is decided for whole instances, so the processes of an instance join and leave together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_SLOTS = 64  # maximum of worker processes on a node
 
 @dataclass(frozen=True)
 class Place:
-    """Ranks and sizes of a process, in Horovod's terms."""
+    """The ranks of a process and the numbers of processes, in Horovod's terms."""
 
     rank: int  # number of the process among all processes
     size: int  # number of all processes
@@ -42,14 +42,15 @@ def names_of(instance: str, slots: int) -> tuple[str, ...]:
 
 
 def nodes_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The instances of the named processes, each instance once, in the order of `names`."""
+    """Return the instances of the named processes, each instance once, in the order of `names`."""
     return tuple(dict.fromkeys(map(node_of, names)))
 
 
 def places(names: Sequence[str]) -> dict[str, Place]:
-    """Return each process's place. `names` are in the order of ranks.
+    """Return each process's place (ranks and sizes). The processes in `names` are in the order of their ranks.
 
-    The local rank counts an instance's processes, the cross rank the instances with a process of that local rank.
+    The local rank is a process's number on its instance. The cross rank is the instance's number among the instances
+    that have a process of this local rank.
     """
     local_rank: dict[str, int] = {}
     local_size: dict[str, int] = {}

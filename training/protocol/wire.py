@@ -101,10 +101,10 @@ _from_coordinator: TypeAdapter[FromCoordinator] = TypeAdapter(Annotated[FromCoor
 
 
 def parse_to_coordinator(text: str | bytes) -> ToCoordinator:
-    """Parse a message. Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    """Parse a message. Raises pydantic.ValidationError if the text is not exactly one known message."""
     return _to_coordinator.validate_json(text)
 
 
 def parse_from_coordinator(text: str | bytes) -> FromCoordinator:
-    """Parse a message. Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    """Parse a message. Raises pydantic.ValidationError if the text is not exactly one known message."""
     return _from_coordinator.validate_json(text)

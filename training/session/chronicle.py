@@ -1,6 +1,6 @@
-"""The job's history for reports to the controller, of bounded size. Pure.
+"""Keeps the job's history for reports to the controller, of bounded size. Pure.
 
-The history is made from announced events, so a restarted coordinator can rebuild it from the events file.
+The history is made from announced events, so a restarted coordinator can rebuild the history from the events file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MARKED_EVENTS = (  # events that become marks of the history
 
 @dataclass
 class Chronicle:
-    """The job's history, of bounded size."""
+    """The job's history in points and marks, whose number is limited."""
 
     points: list[HistoryPoint] = field(default_factory=list)
     marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MAX_MARKS))
@@ -104,7 +104,7 @@ class Chronicle:
     def record_progress(
         self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float
     ) -> None:
-        """Record the progress between two boundaries; may be called at any rate."""
+        """Record the job's progress between two boundaries; callers may call this as often as they like."""
         if fraction is not None:
             self._record_pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
@@ -122,7 +122,7 @@ class Chronicle:
         )
 
     def history(self) -> JobHistory:
-        """The history, thinned out to HISTORY_BYTES, as a job's metrics may have names of any length."""
+        """The history, reduced to at most HISTORY_BYTES by merging points and dropping the oldest marks."""
         points, marks = list(self.points), list(self.marks)
         while True:
             history = JobHistory(
@@ -165,7 +165,11 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """Estimate the remaining seconds; a pause counts when it is longer than the mean time between points of `pace`."""
+    """Estimate the job's remaining seconds from its recent pace.
+
+    The time since the last point of `pace` lowers the pace only as far as this time exceeds the mean time between
+    points.
+    """
     if fraction >= 1.0:
         return 0.0
     if pace and not pace[0][1]:  # the time before the first step does not show the pace
@@ -182,7 +186,7 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
 
 
 def mark_of(event: events.Event) -> HistoryMark:
-    """Make a mark from an event's fields, with texts cut to a bounded length."""
+    """Make a mark of the history from an event's fields, with texts cut to a limited length."""
     event_fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
@@ -207,9 +211,9 @@ def mark_of(event: events.Event) -> HistoryMark:
 
 
 def _merge_closest(points: list[HistoryPoint]) -> None:
-    """Merge the two neighbouring points that together cover the shortest time, so that the resolution stays even.
+    """Merge the two neighbouring points of a curve that together cover the shortest time.
 
-    The first and the latest point are never merged.
+    So the remaining points stay evenly spaced. The curve's first and latest points are never merged.
     """
     closest_index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
     start_point, middle_point, end_point = points[closest_index - 2 : closest_index + 1]

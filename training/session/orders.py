@@ -1,4 +1,4 @@
-"""The orders that the coordinator's state machine returns."""
+"""The orders that the coordinator's state machine returns for the coordinator to carry out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToWorker:
 
 @dataclass(frozen=True)
 class DropWorker:
-    """Close the connection of the worker's process `pid`; messages that still arrive on the connection are ignored."""
+    """Order to close the connection of the worker's process `pid`; messages that still arrive there are ignored."""
 
     instance_id: str
     pid: int
@@ -33,21 +33,21 @@ class DropWorker:
 
 @dataclass(frozen=True)
 class Journal:
-    """Write a decision that must survive the coordinator to disk, before any later order is carried out."""
+    """Order to write a decision, which must survive the coordinator, to disk before any later order is carried out."""
 
     entry: Entry
 
 
 @dataclass(frozen=True)
 class Announce:
-    """Publish an event for people and the events file."""
+    """Order to publish an event in the log and in the events file."""
 
     event: Event
 
 
 @dataclass(frozen=True)
 class Over:
-    """The job is over; no more orders follow."""
+    """Order to stop, as the job is over; no more orders follow."""
 
     outcome: str
 

@@ -1,15 +1,15 @@
-"""The coordinator's state machine: a method for each event, which returns orders. Pure.
+"""The coordinator's state machine has a method for each event, which returns the orders to carry out. Pure.
 
 Phases of a generation: WAITING (no worker holds the state) or PARKED (the state's holders wait for a group) ->
 PREPARING (orders to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again,
-or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss
-that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and
-the next generation starts from a safe state or commit (`origin`). Messages are lost only when a connection is lost, so
-after each new connection the messages that may have been lost are sent again.
+or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads from TRAINING through RELEASING to
+PARKED. A loss that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart
+the workers. The next generation then starts from a safe state or commit (`origin`). Messages are lost only with a
+connection, so after each new connection the messages that may have been lost are sent again.
 
-`JobState` holds the state of the job, and its `Round` the state of the present generation (package `job`). The further
-packages are functions of a JobState: `handlers` for messages, `recovery` for losses, missed deadlines and a restarted
-coordinator, `phases` for decisions. The functions of `generation` need no JobState.
+`JobState` holds the state of the job, and the `Round` in it holds the state of the present generation (package `job`).
+Three packages contain functions of a JobState: `handlers` for messages, `phases` for decisions, and `recovery` for
+losses, missed deadlines and a restarted coordinator. The functions in the package `generation` need no JobState.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass
 class Session:
-    """The state machine of one job.
+    """The coordinator's state machine for one job.
 
-    Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders in order.
+    Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders one after
+    another.
     """
 
     job: JobState
@@ -73,21 +74,21 @@ class Session:
     def recovered(
         cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
     ) -> Session:
-        """Restore the session from its journal; from an empty journal, begin a new job."""
+        """Restore the session from the journal's entries, or begin a new job if the journal is empty."""
         return cls(recovered(options, transfer_token, entries, now))
 
     @property
     def launch(self) -> Launch | None:
-        """The person's launch, whose command the nodes run.
+        """The launch, made by a user, whose command the nodes run.
 
-        None if there was no launch, after the launch's end, or if the nodes' configuration contains the command.
+        The value is None without a launch, after the launch's end, or if the nodes' configuration contains the command.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
-        """Make the next report to the controller.
+        """Make the next job report to the controller.
 
-        The reports' sequence number also grows over restarts of the coordinator.
+        The sequence number of reports keeps growing when the coordinator is restarted.
         """
         self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
         return self.job.report()
@@ -96,15 +97,15 @@ class Session:
         return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Extend all deadlines by `seconds`, during which no order could be sent."""
+        """Extend all deadlines of the job by `seconds`, in which no order could be sent."""
         self.job.extend_deadlines(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
-        """Adopt a new target.
+        """Adopt a new target: the members that the controller wants.
 
-        A target with a lower revision than the target in force is ignored, as a stale read. A target with the same
-        revision but different content is refused: the parameter has a second writer, and only a higher revision settles
-        this.
+        A target with a lower revision than the last accepted target is ignored, as an outdated value was read. A target
+        with the same revision as the last accepted target, but different content, is refused, as the parameter has a
+        second writer. The refusal lasts until a target with a higher revision is read.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
@@ -126,9 +127,9 @@ class Session:
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
-        """The addresses of the target's nodes, with the address of `last_instance` at the end.
+        """Return the addresses of the nodes that the target lists, with the address of `last_instance` at the end.
 
-        Before the first target, and while a restarted coordinator waits for its nodes, the result is None.
+        The result is None before the first target, and while a restarted coordinator waits for its nodes.
         """
         job = self.job
         if job.target is None or job.phase is Phase.RECOVERING:

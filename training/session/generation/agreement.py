@@ -21,7 +21,7 @@ KEPT_SETTINGS = ("layout", "samples", "drawn_from", "global_batch", "seed", "bat
 
 
 def disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> str | None:
-    """Return the reason why the worker cannot train with the other workers, or None."""
+    """Return the reason why the worker cannot train with the other workers, or None if all settings agree."""
     for other_worker in other_workers:
         for name in AGREED_SETTINGS:
             value, other_value = getattr(hello, name), getattr(other_worker, name)
@@ -34,8 +34,9 @@ def disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> st
 def changed_settings(hello: WorkerHello, begun: JobBegun, done_epochs: int) -> str | None:
     """Return the reason why the script cannot continue a job that began with the settings `begun`, or None.
 
-    The script may train for more or fewer epochs, but not for fewer than `done_epochs`. For a Module script only the
-    layout is compared, as such a script divides its data itself and chooses its batch size by the number of workers.
+    The script may train for more or fewer epochs than before, but not for fewer than `done_epochs`. For a script of
+    MXNet's `Module` only the model's layout is compared, as the script itself divides its data, and chooses its batch
+    size by the number of workers.
     """
     for name in KEPT_SETTINGS if begun.batching != MODULE else ("layout",):
         value, first_value = getattr(hello, name), getattr(begun, name)

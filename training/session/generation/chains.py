@@ -1,4 +1,4 @@
-"""The order in which members fetch the state from each other. Pure."""
+"""Plans from which members the other members of a generation fetch the state. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 
 def plan_chains(holders: Sequence[str], receivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return for each receiver the members from which it fetches the state, in order of preference.
+    """Return the members from which each receiver of the state may fetch it, in order of preference.
 
-    `holders` have the state; the first holder is the generation's source. Behind each holder the receivers form a
-    chain, in which each passes on the state. A receiver whose predecessor is lost asks the predecessor's predecessor,
-    up to the chain's holder, then the holders of other chains. No two members ever fetch from each other.
+    The members in `holders` have the state; the first holder is the generation's source. Behind each holder the
+    receivers form a chain, in which each receiver passes the state on to the next receiver. A receiver whose
+    predecessor is lost asks the predecessor's predecessor, and so on up to the chain's holder, and last the holders of
+    other chains. No two members ever fetch the state from each other.
     """
     sources = {}
     for index, instance in enumerate(receivers):

@@ -8,7 +8,10 @@ from dyntrain.training.protocol.checks import Checks
 
 
 def difference(checks: Mapping[str, Checks]) -> str | None:
-    """Describe the first array that differs between workers, with the instances of each value; or return None."""
+    """Describe the first array that differs between workers, with the instances of each value.
+
+    Return None if all arrays are equal on all workers.
+    """
     compared_checks = {instance: checksums for instance, checksums in checks.items() if checksums}
     for array_checks in zip(*compared_checks.values(), strict=False):
         if len({checksum for _, checksum in array_checks}) > 1:

@@ -1,4 +1,4 @@
-"""Makes the orders to form a generation, with its position and each member's sources of the state. Pure."""
+"""Makes the orders to form a generation, with its position and the sources from which members fetch the state. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ def plan_formation(
     segment_steps: int | None,
     clear: bool = False,
 ) -> dict[str, Form]:
-    """Make each member's order. `holders` have the state, in memory or safe on their node; other members fetch it."""
+    """Make each member's order to form the generation.
+
+    The members in `holders` have the state in memory or as a safe state on their node; all other members fetch the
+    state.
+    """
     place_of = places(generation.instances)
     other_holders = [
         instance for instance in generation.instances if instance in holders and instance != generation.source
@@ -61,7 +65,10 @@ def members_with_copies(
     origin: Origin,
     unreadable_copies: Collection[tuple[str, str]],
 ) -> set[str]:
-    """Return the members that need not fetch the state: the source, and members whose node keeps its safe state."""
+    """Return the members that need not fetch the state.
+
+    The source need not fetch the state, nor do members whose node has the origin's safe state in readable form.
+    """
     members_with_copy = {
         instance
         for instance in generation.instances

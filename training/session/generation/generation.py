@@ -13,9 +13,9 @@ from dyntrain.training.session.generation.origin import Origin
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a generation.
+    """A worker that belongs to a generation.
 
-    The member's index in `Generation.members` is its number, which is not ps-lite's rank.
+    The index in `Generation.members` is the member's number, which may differ from its rank in ps-lite.
     """
 
     instance_id: str
@@ -42,7 +42,7 @@ class Limits:
 
 
 class SettlementReason(Enum):
-    """Reason for a decision on the next members."""
+    """Reason for a decision on the next generation's members."""
 
     NO_TARGET = "the controller has not published a target yet"
     UNCHANGED = "the members are those that the target wants"
@@ -54,7 +54,7 @@ class SettlementReason(Enum):
 
 
 class Cause(Enum):
-    """Reason why a new generation is necessary."""
+    """Reason why a new generation (group of workers) is formed."""
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
@@ -64,10 +64,10 @@ class Cause(Enum):
 
 
 def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
-    """Determine why a new generation is formed.
+    """Determine the reason why a new generation (group of workers) is formed.
 
-    Members of `previous` that neither hold the state nor leave have been lost, even if their node joins with a new
-    process.
+    Members of the `previous` generation that neither hold the state nor leave have been lost, even if their node joins
+    with a new process.
     """
     if not holders:
         return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
@@ -75,7 +75,10 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
 
 
 def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
-    """Describe the cause for people: the target's reasons for the instances in `changed`, else the cause itself."""
+    """Describe the cause in words.
+
+    The words are the target's reasons for the instances in `changed`, or without such reasons the cause's own text.
+    """
     counts = Counter(causes[instance] for instance in changed if instance in causes)
     if cause is not Cause.CHANGE or not counts:
         return cause.value
@@ -84,7 +87,10 @@ def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, 
 
 @dataclass(frozen=True)
 class Settlement:
-    """A decision on the next members: `members` in order, survivors first, or None if the job has to pause."""
+    """A decision on the next generation's members.
+
+    The field `members` lists the survivors first, or is None if the job must pause.
+    """
 
     members: tuple[str, ...] | None
     reason: SettlementReason
@@ -98,12 +104,13 @@ def settle(
     group_ready: bool,
     intact: bool = True,
 ) -> Settlement:
-    """Decide the membership at a boundary: workers in `current` have arrived, and workers in `standing` can join.
+    """Decide the membership at a boundary: workers in `current` have arrived there, and workers in `standing` can join.
 
-    Remaining members keep their order, and joiners follow in the target's order. If no ps-lite processes are ready for
-    a new group (not `group_ready`), the present members continue. If all members are to leave at once, the first member
-    stays for one more generation, so that the state survives. An empty `current` means a start or a restart. If a
-    member is lost (not `intact`), the present group cannot continue, so without `group_ready` the job pauses.
+    Remaining members keep their order in the generation, and joiners follow in the target's order. If no ps-lite
+    processes are ready for a new group (not `group_ready`), the present members continue. If all members are to leave
+    at once, the first member stays for one more generation, so that the state survives. An empty `current` means that
+    the job starts or restarts. If a member is lost (not `intact`), the present group cannot continue, so without
+    `group_ready` the job pauses.
     """
     unchanged_members = tuple(current) if current and intact else None
     if target is None:

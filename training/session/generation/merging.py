@@ -1,4 +1,4 @@
-"""Merges the members' reports into a report on the generation. Pure."""
+"""Merges the members' reports into one report on their generation. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dyntrain.training.protocol.messages import CheckIn, Position
 def segment(
     generation: int, start: Position, end: Position, check_ins: Mapping[str, CheckIn], now: float
 ) -> events.Segment:
-    """Merge the workers' check-ins at a boundary: sum of samples, longest duration, metrics weighted by counts."""
+    """Merge the workers' check-ins at a boundary.
+
+    The samples are summed, the longest duration is taken, and metrics are averaged, weighted by each worker's count.
+    """
     totals: dict[str, tuple[float, float]] = {}
     for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():
@@ -32,7 +35,7 @@ def segment(
 
 
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The longest duration of each phase, in the order in which the phases first appear."""
+    """Return the longest duration of each phase over all members, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
     for member_phases in phases:
         for name, seconds in member_phases.items():

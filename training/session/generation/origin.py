@@ -1,9 +1,10 @@
 """Chooses the state from which a generation starts if no worker holds the state in memory. Pure.
 
-At each change of the membership, before a worker can be lost inside ps-lite, every remaining worker copies the state
-into its supervisor's memory: a safe state. The worker that writes commits (checkpoints) also makes a safe state at each
-boundary, before its next step (`dyntrain.training.worker.state.safe_state`). So the next processes on these nodes find
-the state, and fewer steps are repeated than after a start from the last commit, which may be old on slow storage.
+At each change of the membership every remaining worker copies the state into its supervisor's memory. The copy, called
+a safe state, is made before the workers enter ps-lite, where the loss of a worker requires a restart of all workers.
+The worker that writes commits (checkpoints) also makes a safe state at each boundary, before its next step
+(`dyntrain.training.worker.state.safe_state`). So new processes on a node find the safe state there, and repeat fewer
+steps than after a start from the last commit. On slow storage the last commit may be old.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ GENERATIONS = 100  # most generations in a lineage; any commit is further than o
 
 @dataclass(frozen=True)
 class Origin:
-    """The state at `position`, in the commit named `commit`, or in the safe state `safe` on the node `source`.
+    """The state at `position` is in the commit named `commit`, or in the safe state named `safe` on the node `source`.
 
-    Without commit and safe state, a worker initializes the state or holds it in memory. `loop` is the loop over epochs
-    to which the state belongs; a process in another loop cannot use the state.
+    Without commit and safe state, a worker initializes the state or holds the state in memory. `loop` is the loop over
+    epochs to which the state belongs; a process in another loop cannot use the state.
     """
 
     position: Position
@@ -35,10 +36,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The generations whose steps still count, oldest first, with their first positions, which never decrease.
+    """The generations whose steps are still valid, oldest first, each with its first position.
 
-    A new generation undoes all earlier generations that begin after its first position, and the previous generation's
-    steps beyond this position.
+    The first positions never decrease from one generation to the next. A new generation undoes all earlier generations
+    that begin after its first position, and the previous generation's steps beyond this position.
     """
 
     starts: tuple[tuple[int, Position], ...] = ()  # number and first position of each generation
@@ -48,15 +49,15 @@ class Lineage:
         return Lineage((*valid_starts[1 - GENERATIONS :], (number, position)))
 
     def without_generation(self, number: int) -> Lineage:
-        """Leave a generation out, because its safe states may be wrong."""
+        """Return the lineage without a generation whose safe states may be wrong."""
         return Lineage(
             tuple((earlier_number, start) for earlier_number, start in self.starts if earlier_number != number)
         )
 
     def contains(self, copy: SafeCopy) -> bool:
-        """Whether all steps that a safe state contains still count.
+        """Whether all steps that a safe state contains are still valid.
 
-        A worker keeps a state only after all workers have reached its position.
+        A worker keeps a safe state only after all workers have reached the position of this state.
         """
         for (number, start), next_start in zip_longest(self.starts, self.starts[1:]):
             if number == copy.generation:
@@ -74,11 +75,12 @@ def choose_origin(
     loops: Mapping[int, int] = MappingProxyType({}),
     commit_loop: int = 0,
 ) -> Origin:
-    """Choose the furthest safe state if it is further than the last commit, else the commit, else the job's start.
+    """Choose the furthest safe state if further than the last commit, else the last commit.
 
-    The source is the first worker in `ready` whose node has that safe state, except the pairs (instance, name) in
-    `unreadable_copies`. `loops` maps generations to their loops over epochs, except to the first loop. `commit_loop` is
-    the commit's loop.
+    Without safe state and commit, choose the job's start. The source is the first worker in `ready` whose node has the
+    chosen safe state. Safe states whose pair (instance, name) is in `unreadable_copies` are not used. `loops` maps
+    generations to their loops over epochs; a missing generation belongs to the first loop. `commit_loop` is the loop
+    over epochs in which the commit was written.
     """
     best_origin = Origin(*commit, loop=commit_loop) if commit else Origin(START)
     for instance, hello in ready.items():

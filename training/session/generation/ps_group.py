@@ -1,4 +1,4 @@
-"""Plans a generation's processes of the engine (ps-lite or Horovod), and their nodes. Pure."""
+"""Plans a generation's processes of the engine (ps-lite or Horovod), and which nodes run these processes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ SERVER_MEMORY_AT_MOST = 1 << 30
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is the node's offer of blank (unused) ps-lite processes, or None after use."""
+    """A node whose supervisor is connected.
+
+    `group` is the node's offer of ps-lite processes that have no role yet, or None once these processes are used.
+    """
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -28,15 +31,16 @@ class ConnectedNode:
 
     @property
     def can_schedule(self) -> bool:
-        """Whether this is a base node with two blank processes, for ps-lite's scheduler and a server."""
+        """Whether this is a base node with two unused processes, for ps-lite's scheduler and a server."""
         return self.hello.base and self.has_blanks(2)
 
 
 @dataclass(frozen=True)
 class Group:
-    """The engine's processes in a generation: `orders` start them on `hosts`.
+    """The engine's processes in a generation, which are started by `orders` on `hosts`.
 
-    The environment variables for workers are common to all workers, or a worker's own.
+    Some environment variables are equal for all workers (`environment`), others differ between workers
+    (`own_variables`).
     """
 
     environment: dict[str, str]  # variables for all workers
@@ -49,7 +53,10 @@ class Group:
 
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
-    """Return the node with the lowest address that can run ps-lite's scheduler or Horovod's rendezvous, or None."""
+    """Return the node that is to run ps-lite's scheduler or Horovod's rendezvous, or None.
+
+    Of all nodes that can run this process, the node with the lowest address is chosen.
+    """
     able_nodes = (name for name, node in nodes.items() if node.can_schedule)
     return min(able_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
 
@@ -62,7 +69,7 @@ def plan_group(
     workers: Sequence[str],
     summed_bytes: int = 0,
 ) -> Group:
-    """Plan the engine's processes. `summed_bytes` is the number of bytes that each worker sends in a step."""
+    """Plan the processes of the engine that the workers use; each worker sends `summed_bytes` bytes in a step."""
     if engine == "horovod":
         return plan_rendezvous(number, nodes[scheduler], workers)
     return plan_servers(number, nodes, scheduler, len(workers), summed_bytes)
@@ -71,8 +78,8 @@ def plan_group(
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
     """Plan Horovod's rendezvous, a process that is needed only during the formation.
 
-    The variables are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a host of its own, even if
-    several nodes run on one machine.
+    The environment variables are those that `horovod.runner.gloo_run` sets. Horovod treats each node as a separate
+    host, even if several nodes run on one machine.
     """
     assert host.group is not None
     variables = {
@@ -94,9 +101,10 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
 def plan_servers(
     number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int, summed_bytes: int
 ) -> Group:
-    """Plan ps-lite's processes: a scheduler on one base node, and a server on each of `nodes` with a blank process.
+    """Plan ps-lite's processes: one scheduler, on the node `scheduler`, and servers.
 
-    A server's memory is sized for the gradients of all workers, as a server may hold all of them at once.
+    A server runs on each of `nodes` that has an unused process for a server. A server's memory is sized for its share
+    of the gradients of all workers, as a server may hold all workers' gradients at once.
     """
     scheduler_node = nodes[scheduler]
     assert scheduler_node.group is not None

@@ -1,16 +1,18 @@
-"""Frees the survivors from the step in which a worker was lost: the coordinator's side of the protocol. Pure.
+"""Frees the surviving workers from a step in which another worker was lost: the coordinator's side. Pure.
 
-In MXNet's `dist_sync` a server counts the requests for a key, regardless of the senders. So survivors can push zeros in
-place of the dead worker. (1) All survivors are ordered to begin no further step, and to report their status. A worker
-that waits for sums reports when the servers have its own gradients. (2) While a worker waits, the workers that have not
-reached its exchange (the sum over all workers) fill this exchange with zeros of their own. Then the unanswered keys are
-exactly the keys that the lost workers owe. All survivors push zeros at the same time, each for its share of these keys,
-and all are asked again. If some workers fill, the keys are divided into windows, as the zeros take memory. (3) Once no
-worker waits, the verdict follows: the furthest position that any survivor has applied is valid, and later steps are
-void for all workers.
+In MXNet's `dist_sync` mode a server completes the sum for a key when the number of requests for this key equals the
+number of workers, regardless of the senders. So the survivors can push zeros in place of the dead worker. First, all
+survivors are ordered to begin no further step, and to report their status. A worker that waits for summed gradients
+reports once the servers have its own gradients. Second, while a worker waits inside an exchange (the sum over all
+workers), the workers that have not reached this exchange push zeros as their own part. After these zeros, the servers'
+unanswered keys are exactly the keys for which the lost workers' gradients are missing. All survivors push zeros for the
+missing gradients at the same time, each for its share of the keys, and all are asked for their status again. If some
+workers push zeros as their own part, the keys are divided into windows, as the zeros take memory. Third, once no worker
+waits, the coordinator gives the verdict: the furthest position that any survivor has applied is valid, and later steps
+are void for all workers.
 
-Horovod's all-reduce is cancelled instead, so no worker waits: a worker's sums have arrived or failed. A worker whose
-sums failed in a step that another worker has applied is behind, and fetches that worker's state.
+With Horovod, no worker waits, as the all-reduce is cancelled: each worker's sums have arrived or failed. If a worker's
+sums failed in a step that another worker has applied, the worker fetches the other worker's state.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ class Release:
     verdict: Position | None = None
 
     def ask(self, survivors: Collection[str]) -> list[Order]:
-        """Ask all survivors for their status; earlier answers are stale."""
+        """Ask all survivors for their status; answers to earlier questions are ignored."""
         self.statuses, self.pumping = {}, set()
         return [ToWorker(instance, Abort(generation=self.generation)) for instance in survivors]
 
     def record_status(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
         """Record an answer.
 
-        When all survivors have answered, order zeros if a worker is blocked, else complete the release.
+        When all survivors have answered, order survivors to push zeros if a worker is blocked, else decide the verdict.
         """
         self.statuses[instance] = status
         if self.pumping or set(self.statuses) < set(survivors):
@@ -89,7 +91,7 @@ class Release:
         return sorted(survivor for survivor in survivors if self.statuses[survivor].phase == "wait")
 
     def _waiting_status(self, survivors: Collection[str]) -> StepStatus:
-        """The status of one waiting worker; all waiting workers have the same keys and windows."""
+        """Return the status of one worker that waits for sums; all such workers have the same keys and windows."""
         return self.statuses[self._waiting_workers(survivors)[0]]
 
     def _fill_window(self, survivors: Collection[str]) -> list[Order]:
@@ -119,12 +121,12 @@ class Release:
 
     @property
     def exchanges(self) -> int:
-        """The number of exchanges that all survivors have finished."""
+        """The number of exchanges (sums over all workers) that all survivors have finished."""
         return min((status.exchanges for status in self.statuses.values()), default=0)
 
     @property
     def behind(self) -> frozenset[str]:
-        """The workers that cannot reach the verdict's position without another worker's state."""
+        """The workers that can reach the verdict's position only by fetching another worker's state."""
         if self.verdict is None:
             return frozenset()
         step = self.verdict.step
@@ -135,5 +137,5 @@ class Release:
         )
 
     def ask_after_loss(self, survivors: Collection[str]) -> list[Order]:
-        """Ask all survivors again after the loss of one more worker, unless there is a verdict already."""
+        """Ask all survivors for their status again after the loss of one more worker, unless there is a verdict."""
         return [] if self.verdict is not None else self.ask(survivors)

@@ -1,1 +1,4 @@
-"""Handlers of messages from nodes, from workers and from people. A message that arrives too late changes nothing."""
+"""Handlers of messages from nodes and from workers, and of requests by users.
+
+Handlers ignore messages that arrive too late.
+"""

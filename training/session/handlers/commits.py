@@ -1,4 +1,4 @@
-"""Handles the workers' messages on commits: written, not written, or found unreadable. Pure."""
+"""Handles the workers' messages that a commit was written, could not be written, or was found unreadable. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> li
 
 
 def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
-    """Handle a damaged safe state or commit that the source was to load.
+    """Handle the report that the safe state or commit which a generation's source was to load is damaged.
 
-    Another holder's safe state is used, or the previous commit with its position; steps after this position are void.
+    Instead, another node's safe state is used, or the previous commit; steps after the position of this commit are
+    void.
     """
     if not job.is_current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []

@@ -1,4 +1,4 @@
-"""Handles a person's requests to launch training on a cluster that waits for a launch, or to end it. Pure."""
+"""Handles users' requests to launch training on a cluster that waits for a launch, or to stop this training. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST_SHOWN = 200  # the most characters of a command in a message
 
 
 def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
-    """Accept or refuse a launch, as a job has only one launch.
+    """Accept a launch, or refuse the launch if the job already has another launch.
 
-    People's commands repeat a request if its answer was lost.
+    The launch command repeats a request whose answer was lost, so a repeated request is answered again.
     """
     is_repeated = job.launch is not None and job.launch.request == launch.request
     refusal = "" if is_repeated else _refusal(job, instance)
@@ -50,7 +50,7 @@ def _refusal(job: JobState, instance: str) -> str:
 
 
 def handle_end_request(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
-    """End the launch of the request, unless another launch is in force now."""
+    """Stop the launch that the request names, unless another launch is active now."""
     is_current = job.launch is not None and job.launch.request == message.request
     refusal = "" if is_current else "that launch is not in force any more"
     answer_order = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refusal))

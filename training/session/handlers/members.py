@@ -1,6 +1,6 @@
 """Handles messages of the present generation's members, from the order to form to the next boundary. Pure.
 
-A message about another generation, or of a worker that is no longer a member, changes nothing.
+The handlers ignore messages about another generation, and messages of a worker that is no longer a member.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
 
 
 def _announce_silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    """Announce silenced rules of the script's checks, each rule only once for all workers."""
+    """Announce which rules of the script's checks are silenced, each rule only once for all workers together."""
     rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
@@ -119,9 +119,10 @@ def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: f
 
 
 def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-    """Handle an exception of the script on any worker that was a member when the generation was formed.
+    """Handle an exception that the script raised on a worker that was a member when the generation was formed.
 
-    The first member may count as lost before the last member's message arrives.
+    Members that are already treated as lost are included: if the scripts of all members fail at once, the messages
+    arrive one after another.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:
@@ -147,7 +148,10 @@ def handle_step_status(job: JobState, instance: str, message: StepStatus, now: f
 
 
 def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
-    """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
+    """Begin a release because the summation of a worker's gradients has failed.
+
+    At this time the lost worker is not known yet; other messages will soon name this worker.
+    """
     if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []
     return release_survivors(job, "unknown", f"{instance} has lost the sums: {message.reason}", now)

@@ -1,4 +1,4 @@
-"""Handles the nodes' messages about their supervisor, their worker and their ps-lite processes. Pure."""
+"""Handles nodes' messages about supervisors, workers and ps-lite processes. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,11 @@ def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 
 
 def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
-    """Record the worker that the node's hello names; without a worker, an order to start one may have been lost."""
+    """Record the worker that the node's hello names.
+
+    If the hello names no worker, an order to start a worker may have been lost, so the order is repeated for a wanted
+    node.
+    """
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back(job)
@@ -70,7 +74,7 @@ def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 
 
 def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
-    """Record a started worker and its time limit to connect: a worker that hangs at its start sends no message."""
+    """Record a started worker with a time limit to connect, as a worker that hangs at its start sends no message."""
     job.roster.expect_connection(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
@@ -105,7 +109,8 @@ def handle_worker_exited(job: JobState, instance: str, message: WorkerExited, no
 def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a member whose script ended with exit code 0 before its last epoch.
 
-    If this happens to all members again after a restart, the script itself is the cause, and the job fails.
+    If the scripts of all members end too early a second time, after a restart, the script itself is the cause, and the
+    job fails.
     """
     position, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, by itself"
     orders: list[Order] = []
@@ -115,10 +120,11 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 
 
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """Handle a process that never connected and ended with exit code 0.
+    """Handle a worker process that ended with exit code 0 without ever connecting.
 
-    The process's script does not join the job, or was run with --help, so no connection will follow. Members from
-    before a coordinator's restart are excepted, as they may have trained.
+    A script that ends successfully without connecting does not join the job, or was run with --help, so no connection
+    will follow. Workers that were members before a restart of the coordinator are not handled here, as they may have
+    trained.
     """
     unconnected_entry = job.roster.unconnected.get(instance)
     if (
@@ -137,9 +143,9 @@ def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -
 
 
 def _announce_early_death(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    """Announce why a worker died before it connected, already after its first attempt.
+    """Announce why a worker process died before it connected, even if only one process has died so far.
 
-    Nothing is announced if a node that connects again repeats its message.
+    Nothing is announced if the node only repeats its message after a new connection.
     """
     if job.roster.replaced.get(instance) == message.pid:
         return []
@@ -162,9 +168,9 @@ def handle_group_failed(job: JobState, instance: str, message: GroupFailed, now:
 
 
 def handle_notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
-    """Announce an interruption notice, for people and programs.
+    """Announce that a node's machine will be interrupted.
 
-    The controller gets the notice from the node too, and puts the deadline into the target.
+    The node also sends the notice to the controller, which puts the deadline into the target.
     """
     job.roster.interrupted.add(instance)
     return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

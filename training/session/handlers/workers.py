@@ -35,7 +35,7 @@ def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 
 def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Repeat to a returning member the orders that may be lost; it repeats its own unanswered messages."""
+    """Repeat the orders that a returning member may have missed; the member itself repeats its unanswered messages."""
     instance, release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
         return _enter_loop(job, hello, now)
@@ -53,9 +53,9 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
 
 
 def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker | None, now: float) -> list[Order]:
-    """Handle a worker that is not a member, or no longer a member.
+    """Handle a connecting worker that is not a member of the present generation, or no longer a member.
 
-    A worker that may be inside a dissolved group must start afresh; any other worker gets an order.
+    A worker that may be inside a dissolved group is replaced by a new process; any other worker gets an order.
     """
     instance = hello.name
     if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
@@ -89,9 +89,10 @@ def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker
 
 
 def _leave_order(job: JobState, instance: str) -> Order:
-    """Make the order to leave.
+    """Make the order to leave the job.
 
-    `finished` is set only after the job's end, as even steps of a worker at the last sample may have been undone.
+    The order's `finished` is set only after the job's end, as even the last steps of a worker that has reached the last
+    sample may be undone.
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
@@ -106,7 +107,10 @@ def _refuse(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 
 
 def handle_entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
-    """Handle a worker whose script reached the next loop. A repeated message changes nothing."""
+    """Handle the message that a worker's script has reached the next loop over epochs.
+
+    A repetition of this message is ignored.
+    """
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
         return [_leave_order(job, instance)]
@@ -121,9 +125,9 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
 
 
 def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Record that a member, which has the state, reached the loop.
+    """Record that a member, which has the state, has reached the next loop over epochs.
 
-    Standing workers whose settings differ are refused.
+    Workers that stand by with settings unlike the member's are refused.
     """
     instance, roster = hello.name, job.roster
     if all(other_worker.loop != job.loop for other_worker in roster.members.values()):
@@ -144,7 +148,7 @@ def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 
 def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a script that ended without an error and without a further loop over epochs."""
+    """Handle the end of a worker's script, without an error and without a further loop over epochs."""
     if instance in job.roster.members and job.between_loops:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)

@@ -1,1 +1,1 @@
-"""The coordinator's knowledge of the job, the nodes and workers, and the present generation (`Round`)."""
+"""What the coordinator knows about the job, the nodes and workers, and the present generation (`Round`)."""

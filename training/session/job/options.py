@@ -1,4 +1,4 @@
-"""The options that a person sets for a job before it starts."""
+"""The options that a user sets for a job before its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the members for the job report, from which the controller decides when an instance may end. Pure."""
+"""Lists the members for the job report, from which the controller decides when it may terminate an instance. Pure."""
 
 from __future__ import annotations
 

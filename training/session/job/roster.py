@@ -1,4 +1,7 @@
-"""The nodes and workers of a job: ready, training, leaving or disconnected. Also records each node's failures."""
+"""The nodes and workers of a job: ready, training, leaving or disconnected.
+
+The roster also records each node's failures.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 
 @dataclass(frozen=True)
 class FailureBudget:
-    """Limits of the failures of a node's worker.
+    """Limits on the failures of a node's worker.
 
     After `restarts` immediate restarts within `window` seconds the node cools down: its worker is not restarted.
-    Failures count for longer than `window` while no worker of the node has connected, because a worker that hangs at
-    its start takes a while to fail.
+    Failures older than `window` are still counted while no worker of the node has connected since, because a worker
+    that hangs at its start takes a while to fail.
 
-    Each further cool-down takes twice as long as the previous cool-down. Cool-downs are counted from zero again after a
-    time without failures as long as the last cool-down and a window together. While too few workers are left to train,
-    a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep` seconds is given up: an
-    elastic node is released, a base node is tried again.
+    Each further cool-down takes twice as long as the previous cool-down. The count of cool-downs is reset once the node
+    has had no failure for the length of its last cool-down plus `window`. While fewer workers than the job's minimum
+    are left, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep` seconds is
+    given up: an elastic node is released, a base node is tried again.
     """
 
     restarts: int = 5  # number of immediate restarts within `window`
@@ -35,13 +38,13 @@ class FailureBudget:
     keep: float = 600.0  # cool-down in seconds beyond which a node is given up
 
     def cool_down_seconds(self, earlier_count: int) -> float:
-        """Return the seconds of a node's next cool-down after `earlier_count` cool-downs."""
+        """Return how many seconds a node's next cool-down takes after `earlier_count` cool-downs."""
         return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
 
 
 @dataclass
 class FailureRecord:
-    """A node's failures, without announced interruptions of its machine."""
+    """A node's failures; announced interruptions of its machine are not included."""
 
     failures: list[float] = field(default_factory=list)  # times of the failures
     connected: float = 0.0  # when a worker of the node last connected
@@ -54,7 +57,7 @@ class FailureRecord:
 
 @dataclass(frozen=True)
 class UnconnectedWorker:
-    """A worker that has been running without a connection since `since`, and must connect until `until`."""
+    """A worker process without a connection since the time `since`, which must connect before the time `until`."""
 
     pid: int
     since: float  # start of the time without a connection
@@ -86,10 +89,10 @@ class Roster:
     never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script never connected, with the reason
 
     def record_supervisor(self, instance: str, life: str) -> None:
-        """Record the supervisor process (`life`) of the node that connected.
+        """Record which supervisor process of the node has connected, by the process's id `life`.
 
-        A new supervisor means that none of the node's earlier processes is left. So a pid that recurs, as after a boot,
-        belongs to a new process.
+        If the supervisor is a new process, none of the node's earlier processes is left. So a pid that occurs again, as
+        after a reboot, belongs to a new process.
         """
         if life and self.supervisor_ids.get(instance, life) != life:
             self.replaced.pop(instance, None)
@@ -123,7 +126,7 @@ class Roster:
     def ready_nodes(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
         """Return the nodes whose processes can all join the next generation: each process is ready or in `besides`.
 
-        With `loop`, only processes that have reached this loop over epochs count.
+        With `loop`, a process is ready only if its script is in this loop over epochs.
         """
         standing_names = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
         available = dict.fromkeys([*(name for name in standing_names if not self.is_cooling_down(name)), *besides])
@@ -133,7 +136,7 @@ class Roster:
         return all(name in available for name in self.process_names([node]))
 
     def process_names(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """The names of all workers of the nodes, in order."""
+        """The names of all workers of the nodes, in the order of `nodes` and of each node's slots."""
         return tuple(name for node in nodes for name in names_of(node, self._slot_count(node)))
 
     def _slot_count(self, node: str) -> int:
@@ -142,33 +145,34 @@ class Roster:
         return hello.slots if hello else 1
 
     def cooling_record(self, node: str) -> FailureRecord | None:
-        """Return the failure record of a worker of the node that cools down, or None."""
+        """Return the failure record of the node's first worker that is cooling down, or None."""
         return next((self.records[name] for name in self.process_names([node]) if self.is_cooling_down(name)), None)
 
     def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
-        """Return a worker that has been disconnected for too long, or None."""
+        """Return a worker that has been disconnected for too long, or None if no worker has."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
     def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
-        """Whether a process that was disconnected at `since` has been away for too long.
+        """Whether a process that lost its connection at the time `since` has been disconnected for too long.
 
-        If hundreds of processes are disconnected at once, they return one after another. While processes return, no
-        process is late, for `patience` seconds at most.
+        If hundreds of processes lose their connections at once, they connect again one after another. While processes
+        connect again, no process is overdue, for at most `patience` seconds after its disconnection.
         """
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
     def expect_connection(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
-        """Allow the process `pid` of a node `seconds` to connect. Do nothing if the process is connected or has left.
+        """Set a limit of `seconds` for the node's process `pid` to connect.
 
-        A repeated call does not extend the time limit.
+        Do nothing if the process is connected or has left the job. A repeated call for the same process does not extend
+        the time limit.
         """
         entry = self.unconnected.get(instance)
         if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
             self.unconnected[instance] = UnconnectedWorker(pid, now, now + seconds, spare)
 
     def record_connection(self, instance: str, now: float) -> UnconnectedWorker | None:
-        """Record that a worker connected; remove and return its entry in `unconnected`, if any."""
+        """Record that a worker connected; remove and return the worker's entry in `unconnected`, or return None."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now
@@ -178,7 +182,7 @@ class Roster:
         return self.unconnected.pop(instance, None)
 
     def find_missed_connection(self, now: float) -> tuple[str, UnconnectedWorker] | None:
-        """Return a worker whose process did not connect in time, or None."""
+        """Return a started worker that did not connect before its time limit, or None."""
         return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
     def extend_deadlines(self, seconds: float) -> None:
@@ -195,10 +199,11 @@ class Roster:
         return record is not None and record.pid is not None
 
     def replace_worker(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
-        """Order the supervisor to replace the worker, within the node's budget.
+        """Order the supervisor to replace the worker, within the node's budget of failures.
 
-        A loss may be reported several times, by the connection and by the supervisor. The loss counts once, and each
-        report repeats the order.
+        If the failures exceed the budget, the node is ordered to cool down instead. The loss of a worker may be
+        reported several times: when its connection closes, and by its supervisor. The loss is counted as one failure,
+        but each report repeats the order to replace the worker.
         """
         self.unconnected.pop(instance, None)
         if instance not in self.nodes:
@@ -237,13 +242,16 @@ class Roster:
         return [Announce(cooling_event), self._cool_down_order(instance, record, now)]
 
     def _cool_down_order(self, instance: str, record: FailureRecord, now: float) -> Order:
-        """Make the order to cool down, without which the node would take the order to restart for lost."""
+        """Make the order to cool down; without this order, the node would assume that an order to restart was lost."""
         assert record.pid is not None
         given_up = record.until - record.since > self.budget.keep
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
     def readmit_nodes(self, now: float, needed: bool) -> list[Order]:
-        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without these nodes."""
+        """Start new workers on nodes whose cool-down is over.
+
+        `needed` says that the job cannot run without these nodes, so the cool-downs are shortened.
+        """
         orders: list[Order] = []
         for instance, record in self.records.items():
             until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
@@ -266,7 +274,7 @@ class Roster:
         return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if was_ordered and pid is not None else []
 
     def call_back_nodes(self, wanted: Collection[str]) -> list[Order]:
-        """Start a new worker on each connected node that is wanted again after its worker left."""
+        """Start a new worker on each connected node that the target wants again after the node's worker has left."""
         returning_nodes = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
             ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again"))
@@ -274,7 +282,7 @@ class Roster:
         ]
 
     def remove_members(self) -> dict[str, WorkerHello]:
-        """Remove and return all members, and all workers that are leaving."""
+        """Remove all members and all leaving workers from the roster, and return the removed workers."""
         removed_workers = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}
         return removed_workers

@@ -1,4 +1,4 @@
-"""The state of the present generation, in one value that the next generation replaces as a whole."""
+"""The state of the present generation, in one object that is replaced as a whole for the next generation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dyntrain.training.session.orders import ToNode
 
 @dataclass
 class PsGroup:
-    """The generation's ps-lite processes: none before the first generation, and after their loss."""
+    """The generation's ps-lite processes; empty before the first generation, and after the processes are lost."""
 
     hosts: Mapping[str, int] = field(default_factory=dict)  # nodes that run the processes, with the node's attempt
     orders: tuple[ToNode, ...] = ()  # orders that started the processes, to repeat to a node that connects again
@@ -31,10 +31,10 @@ class PsGroup:
 
 @dataclass
 class Round:
-    """One generation and its progress. Without a `generation`, no worker holds the state.
+    """One generation and its progress; if `generation` is None, no worker holds the state.
 
-    A formation, a cancellation, a restart and a recovery each make a new Round, so that messages of the members do not
-    outlive their generation.
+    Each formation, cancellation, restart and recovery makes a new Round, so that recorded messages of members are
+    dropped with their generation.
     """
 
     generation: Generation | None = None
@@ -66,7 +66,10 @@ class Round:
 
     @property
     def pace(self) -> float:
-        """Mean samples a second of one worker, over all members that reported their speed; 0.0 without reports."""
+        """Mean samples per second of one worker, over the members that reported their speed.
+
+        Without reports on speed, the value is the previous generation's pace, or 0.0 without a previous generation.
+        """
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
@@ -76,10 +79,11 @@ class Round:
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
-        """The same generation after the `holders` have left its group with the state.
+        """Return the same generation after the members in `holders` have left its group of processes with the state.
 
-        The members' training still counts; their messages about a formation or boundary do not count. `waits` are the
-        members whose script has no lines left to run before the next formation.
+        The members' reports on their training are kept; their messages about a formation or boundary are dropped.
+        `waits` names the members whose script already waits for the next formation, with no lines of its own left to
+        run before.
         """
         return Round(
             generation=self.generation,

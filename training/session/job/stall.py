@@ -1,4 +1,4 @@
-"""A reported stall: workers that wait for other workers. Pure."""
+"""A reported stall: a time in which some workers wait for other workers. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stall:
-    """Workers in `waiting` that wait for the workers in `stalled`."""
+    """A stall in which the workers in `waiting` wait for the workers in `stalled`."""
 
     at_what: tuple[str, int, str]  # phase, generation and place, which distinguish stalls
     stalled: tuple[str, ...]  # workers that keep others waiting; empty if all are inside the step

@@ -1,4 +1,4 @@
-"""The coordinator's knowledge of its job over all generations, and the job report made from it."""
+"""What the coordinator knows of its job over all generations, and the job report made from this knowledge."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class JobState:
         self.phase, self.since = phase, now
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Extend all deadlines by `seconds`."""
+        """Extend all of the job's deadlines by `seconds`."""
         self.since += seconds
         self.paused_since += seconds
         self.round.extend_deadlines(seconds)
@@ -94,12 +94,12 @@ class JobState:
         self.paused = reason
 
     def agree(self, begun: JobBegun) -> None:
-        """Record the settings of the present loop over epochs, on which all workers agree."""
+        """Record the settings on which all workers agree in the present loop over epochs."""
         self.terms[self.loop] = begun
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """Describe how the worker's script differs from the job that it should continue, or return None."""
+        """Describe how the settings of the worker's script contradict the job's settings, or return None."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
@@ -107,12 +107,12 @@ class JobState:
         return changed_settings(hello, begun, done)
 
     def is_current(self, instance: str, generation: int) -> bool:
-        """Whether a message of this worker about `generation` concerns the present generation."""
+        """Whether `generation` is the present generation, and the worker is a connected member."""
         present = self.round.generation
         return present is not None and generation == present.number and instance in self.roster.members
 
     def members_present(self) -> list[str]:
-        """The connected members, in the generation's order."""
+        """The connected members, in the order of the generation's members."""
         return [instance for instance in self.round.instances if instance in self.roster.members]
 
     def note_commit(self, position: Position, name: str, generation: int) -> None:
@@ -123,7 +123,7 @@ class JobState:
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
-        """Record the member that writes commits from this generation on.
+        """Record the member that writes commits from the given generation on.
 
         The recorded member also deletes old commits, except its own commits and the commits to keep.
         """
@@ -132,14 +132,14 @@ class JobState:
 
     @property
     def kept_commits(self) -> tuple[str, ...]:
-        """The commits to which the job may go back, oldest first."""
+        """The names of the commits to which the job may go back, oldest first."""
         commits = [*self.earlier_commits, *([self.commit] if self.commit else ())]
         if self.began_from is not None and self.began_from not in commits:
             commits.insert(0, self.began_from)
         return tuple(name for _, name in commits)
 
     def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
-        """Choose the origin of the next generation, if no worker holds the state."""
+        """Choose from which state the next generation starts, if no worker holds the state in memory."""
         loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
@@ -165,12 +165,12 @@ class JobState:
 
     @property
     def reached(self) -> Position:
-        """The position of the worker that is furthest ahead."""
+        """The position of the worker that has applied the most steps."""
         furthest = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
         return furthest.position if furthest and furthest.position.step >= self.position.step else self.position
 
     def report(self) -> JobReport:
-        """Make the job report for the controller, in which leaving members count until they have left."""
+        """Make the job report for the controller; the report lists a leaving member until the member has left."""
         state = {
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
@@ -199,9 +199,10 @@ class JobState:
 
     @property
     def _reason(self) -> str:
-        """Why the job does not train, for people.
+        """The reason why the job does not train, as a text for users.
 
-        A cluster that waits for launches is never over for the controller, which would release its nodes.
+        A cluster that waits for launches is never reported as over, as the controller would then release the cluster's
+        nodes.
         """
         if self.options.waits and self.phase is Phase.OVER:
             return (

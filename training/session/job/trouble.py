@@ -1,4 +1,4 @@
-"""Counts failures in a row, so that a hopeless job ends with a reason instead of retrying for ever. Pure."""
+"""Counts failures in a row, so that a job that cannot succeed ends with a reason instead of retrying for ever. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class FailureCounts:
     common_error: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
 
     def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
-        """Record a member's exception; returns whether a retry is useless.
+        """Record the exception of a member's script; return whether a retry of the job is useless.
 
-        A retry is useless if all members raised the same error (apart from numbers) at the same step a second time.
+        A retry is useless if all members raised the same error at the same step a second time; numbers in errors are
+        ignored.
         """
         self.errors[instance] = (step, NUMBER_PATTERN.sub("#", error))
         if set(self.errors) < set(members) or len(set(self.errors.values())) > 1:
@@ -36,17 +37,17 @@ class FailureCounts:
         return is_repeated
 
     def was_announced(self, step: int, error: str) -> bool:
-        """Whether this error may already have been announced."""
+        """Whether this error, raised at this step, may already have been announced."""
         return bool(self.errors) or self.common_error == (step, NUMBER_PATTERN.sub("#", error))
 
     def formation_failed(self, now: float) -> str | None:
-        """Count a failed formation; returns the reason to give up, or None."""
+        """Count a failed formation; return the reason to give the job up, or None to try again."""
         self.formations += 1
         self.until = now + pause_seconds(self.formations)
         return f"{self.formations} generations in a row could not be formed" if self.formations >= FORMATIONS else None
 
     def restarted(self, now: float) -> str | None:
-        """Count a restart; returns the reason to give up, or None."""
+        """Count a restart; return the reason to give the job up, or None to continue."""
         self.restarts += 1
         self.until = max(self.until, now + pause_seconds(self.restarts))
         return (
@@ -54,7 +55,7 @@ class FailureCounts:
         )
 
     def diverged(self) -> bool:
-        """Count a difference between the workers' states; returns whether there were too many differences."""
+        """Count a difference between the workers' states; return whether there were too many differences."""
         self.divergences += 1
         return self.divergences > DIVERGENCES
 
@@ -62,11 +63,17 @@ class FailureCounts:
         self.formations, self.errors = 0, {}
 
     def record_safe_step(self, step: int) -> None:
-        """Record that all steps up to `step` are stored outside the workers."""
+        """Record that all steps up to `step` are stored outside the workers.
+
+        If this step is further than ever before, the counts of restarts and differences are reset.
+        """
         if step > self.furthest_step:
             self.furthest_step, self.restarts, self.divergences = step, 0, 0
 
 
 def pause_seconds(failures: int) -> float:
-    """Return the seconds before the next attempt: 0 at first, then doubling."""
+    """Return the seconds to wait before the next attempt.
+
+    The result is 0 for the first failures, then doubles with each failure up to a limit.
+    """
     return 0.0 if failures <= AT_ONCE else float(min(LONGEST_PAUSE, 2.0 ** (failures - AT_ONCE)))

@@ -1,1 +1,4 @@
-"""Transitions of a generation between its phases (start, change, cancellation, end), with their orders."""
+"""Transitions of a generation between its phases, such as its formation and its cancellation.
+
+Each transition returns the orders for nodes and workers.
+"""

@@ -1,4 +1,4 @@
-"""Decides when a generation starts, changes at a boundary, or continues after a loss. Pure."""
+"""Decides when a generation starts, and how the job continues at a boundary or after the loss of a worker. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NEVER_JOINED = (
 
 
 def advance(job: JobState, now: float) -> list[Order]:
-    """Take the next decision if everything needed for it is known, and all members are connected.
+    """Take the next decision, if everything needed for this decision is known and all members are connected.
 
-    A member without a connection would miss the decision; the member will soon connect again or count as lost.
+    A member without a connection would miss the decision; soon the member connects again or is treated as lost.
     """
     members, release = job.roster.members, job.round.release
     if any(instance in members for instance in job.roster.absent):
@@ -69,10 +69,10 @@ def joined_nowhere(job: JobState, now: float) -> list[Order]:
 
 
 def _complaint_of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
+    """Return one node and the reason why its worker cannot train, if `complaints` has a reason for every wanted node.
 
-    A complaint about one node may be caused by that node's data. If there are complaints about all nodes, the script is
-    the cause, and retries are useless.
+    Return None otherwise, and whenever a worker may still be able to train. If only one node's worker cannot train, the
+    node's data may be the cause. If no node's worker can train, the script is the cause, and retries are useless.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]
@@ -141,10 +141,11 @@ def _decide_at_boundary(job: JobState, now: float) -> list[Order]:
 def _continue_with_wanted(
     job: JobState, holding_members: Sequence[str], position: Position, intact: bool, now: float
 ) -> list[Order]:
-    """Continue with the members that the target wants.
+    """Continue the training with the members that the target wants.
 
-    `holding_members` hold the state at `position`; other members join again, in the same process. A node takes part
-    with all its processes or not at all: the processes of an incomplete node leave and join again.
+    The members in `holding_members` hold the state at `position`; the remaining members join again, in the same
+    process. A node takes part with all its processes or not at all: the processes of an incomplete node leave and join
+    again.
     """
     roster, group_ready = job.roster, _group_is_ready(job, now)
     ready_nodes = roster.ready_nodes(job.loop, besides=job.members_present())
@@ -162,7 +163,10 @@ def _continue_with_wanted(
 
 
 def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
-    """Wait for processes, as each node with the state lacks a process; restart if the wait takes too long."""
+    """Wait for missing processes, as each node that holds the state lacks one of its processes.
+
+    Restart all workers if waiting takes too long, or if a node that holds the state cools down.
+    """
     if any(job.roster.cooling_record(node) for node in nodes) or now - job.since > job.options.clocks.patience:
         return restart(job, f"processes on {', '.join(nodes)} are missing, and no other node has the state", now)
     return []
@@ -178,9 +182,9 @@ def _may_change_in_mid_epoch(job: JobState) -> bool:
 
 
 def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
-    """Begin a release after a worker was lost while other workers train, or restart if a server is lost too.
+    """Begin a release after a worker was lost while other workers train, or restart if a ps-lite server is lost too.
 
-    In a release the survivors undo the incomplete step and continue in their processes.
+    In a release the surviving workers undo the incomplete step and continue in their processes.
     """
     nodes, members = job.roster.nodes, job.roster.members
     # A host whose supervisor is disconnected counts as alive as long as its worker is connected.
@@ -198,9 +202,9 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
 
 
 def record_lost_members(job: JobState, now: float) -> list[Order]:
-    """Journal the lost members, so that a later coordinator does not take them back.
+    """Write the lost members to the journal, so that a restarted coordinator does not accept the lost members again.
 
-    The zeros that free the survivors also end the step for a lost worker that is still alive.
+    The zeros that free the surviving workers also complete the step for a lost worker that is still alive.
     """
     lost_members = frozenset(job.round.instances) - set(job.roster.members)
     if lost_members == job.round.given_up:
@@ -214,10 +218,11 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 
 
 def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
-    """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
+    """Begin a release because the script stops the job at a boundary after the order to proceed from there.
 
-    A stop after the order to proceed can follow a loss in an epoch's last step, as a generation is formed before the
-    script reaches its own end of the epoch. Members that have begun another step are freed from that step.
+    A stop after the order to proceed can follow the loss of a worker in an epoch's last step: the next generation is
+    then formed before the script runs its own lines at the end of the epoch. Members that have already begun the next
+    step are freed from this step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -229,7 +234,10 @@ def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def _finish_release(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
-    """Send the verdict to the freed survivors, and form the next generation when a group is available."""
+    """Send the verdict (the last valid step) to the freed survivors, and take the next decision.
+
+    If the script was stopping the job, the loop over epochs is finished instead.
+    """
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
     orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
     seconds = now - release.began
@@ -259,10 +267,10 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
-    """Fail a job that is paused for too long.
+    """Fail the job if it has been paused for longer than `--pause-seconds`.
 
-    A job that starts without any failure may wait for its nodes without limit, as the nodes' preparation has limits
-    itself.
+    A job that has not begun yet, and had no failure, may wait for its nodes for ever, as the nodes' preparation has its
+    own time limits.
     """
     has_begun = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)

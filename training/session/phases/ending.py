@@ -1,4 +1,4 @@
-"""Ends a job, or the ps-lite processes of generations. Pure."""
+"""Ends a job, or stops the ps-lite processes of generations. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
 
 
 def close_when_all_left(job: JobState) -> list[Order]:
-    """Close the job if it is over and the last worker has left."""
+    """If the job is over and the last worker has left, order all nodes to exit and the coordinator to stop."""
     if job.phase is not Phase.OVER or job.roster.leaving or job.awaited or job.closed:
         return []
     job.closed = True
@@ -50,7 +50,7 @@ def close_when_all_left(job: JobState) -> list[Order]:
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
-    """Stop the ps-lite processes of this generation and of earlier generations."""
+    """Stop the ps-lite processes of the given generation and of earlier generations."""
     if not generation:
         return []
     base_nodes = [instance for instance, node in job.roster.nodes.items() if node.hello.base]

@@ -1,4 +1,7 @@
-"""The engine of the job's workers, and the lifetime of the engine's own processes. Pure."""
+"""Knows the engine that the workers use (ps-lite or Horovod), and whether the engine's own processes are needed.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from dyntrain.training.session.job.state import JobState
 
 
 def engine_of(job: JobState) -> EngineName:
-    """Return the workers' engine, which is equal on all workers (`generation.agreement`)."""
+    """Return the engine that the workers use; all workers use the same engine (`generation.agreement`)."""
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 
 def forget_rendezvous(job: JobState) -> None:
-    """Forget Horovod's rendezvous after the formation.
+    """Forget the process of Horovod's rendezvous once the generation is formed.
 
-    Horovod's workers train without any other process, so the loss of the rendezvous' node costs no more than the loss
-    of a worker.
+    Horovod's workers then train without any other process, so losing the node of the rendezvous costs no more than
+    losing any node.
     """
     if engine_of(job) == "horovod":
         job.round.group = PsGroup()

@@ -1,8 +1,9 @@
-"""Forms a generation: the orders to form and to go, until all members have joined the group. Pure.
+"""Forms a generation by an order to form and an order to go, until all members have joined the group. Pure.
 
-Members first prepare (leave the old group, make their state ready) and wait. When all members are prepared, the order
-to go makes them enter ps-lite together. A loss before the order to go only cancels the generation (`rollback`). After
-the order no member can be freed from ps-lite's barriers, so all members are restarted; their state is safe by then.
+After the order to form, members prepare (leave the old group, make their state ready) and wait. When all members are
+prepared, the order to go makes them enter ps-lite together. If a member is lost before the order to go, the generation
+is only cancelled (`rollback`). If a member is lost after the order to go, all members are restarted, as none can be
+freed from ps-lite's barriers. When the order to go is given, all members' states are already saved as safe states.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -32,9 +33,9 @@ NOT_WANTED, NODE_INCOMPLETE = "not in the target", "a process of its node is mis
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
-    """Decide the next generation and return the orders to form it.
+    """Decide the next generation, and return the orders to form this generation.
 
-    `holders` have the state in memory; without holders, the state is in `origin`.
+    The members in `holders` have the state in memory; without holders, the state is in `origin`.
     """
     roster, previous_round = job.roster, job.round
     hosts = server_nodes(job, members)
@@ -116,7 +117,10 @@ def _record_settlement(
     job_or_loop_begins: bool,
     now: float,
 ) -> list[Order]:
-    """Make a decided generation's journal entries and event. `begins`: whether the job or a loop begins."""
+    """Make the journal entries and the event that record a decided generation.
+
+    `begins` says whether the job or a loop over epochs begins with this generation.
+    """
     source = job.roster.members[generation.source]
     begin_entry = journal.JobBegun(
         job=job.options.job,
@@ -167,7 +171,7 @@ def _record_settlement(
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
-    """Order all members into ps-lite when all are prepared; after this order no member can be freed."""
+    """Order all members to enter ps-lite together once all are prepared; after this order no member can be freed."""
     members = job.roster.members
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
@@ -176,9 +180,9 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
 
 
 def finish_formation(job: JobState, now: float) -> list[Order]:
-    """Let the members train when all have joined the group with equal state.
+    """Let the members train once all have joined the group with equal states.
 
-    Leaving workers are not awaited, as they leave independently of the members.
+    The members do not wait for workers that leave.
     """
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
@@ -206,18 +210,19 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
 
 
 def start_group_again(job: JobState, instance: str) -> list[Order]:
-    """Repeat the order to start ps-lite processes to a node that connected again.
+    """Send the order to start ps-lite processes again to a node that has connected again.
 
-    Without these processes the workers would wait until the formation's time limit.
+    If the first order was lost and not repeated, the workers would wait for ps-lite processes until the formation's
+    time limit.
     """
     is_forming = job.phase in (Phase.PREPARING, Phase.FORMING)
     return [order for order in job.round.group.orders if order.instance_id == instance] if is_forming else []
 
 
 def proceed(job: JobState) -> list[Order]:
-    """Order all members to proceed from the boundary, and one member to commit.
+    """Order all members to proceed from the boundary, and one member to write a commit.
 
-    The same member commits for the whole generation, because the committing member deletes other members' commits.
+    One member writes all commits of a generation, because this member deletes other members' commits.
     """
     job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]

@@ -1,11 +1,12 @@
-"""Takes a job from one of its script's loops over epochs to the next loop. Pure.
+"""Leads a job from one loop over epochs in its script to the next loop. Pure.
 
-At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
-(for example unfreeze layers, make a trainer). The job is parked until all members have reached the next loop, or the
-end of the script. Standing and new workers, which have no state, skip the finished loops and join in the next loop.
+At the end of a loop the members leave their group and keep the state. The members' scripts then run the script's lines
+between two loops, which for example unfreeze layers or make a new trainer. Until all members have reached the next
+loop, or the end of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no
+state, skip the finished loops and join in the next loop.
 
 A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
-an earlier loop, the job returns to that loop, and processes in later loops are ended.
+an earlier loop, the job returns to this loop, and processes in later loops are replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ TOO_FAR = "the job is in an earlier loop over epochs, and no process can return 
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
-    """Finish the loop over epochs, or the job after its last loop. Members not in `holders` lack the last step."""
+    """Finish the present loop over epochs, or the whole job after its last loop.
+
+    Members that are not in `holders` have not applied the loop's last step.
+    """
     members = job.roster.members
     members_behind = [instance for instance in members if instance not in holders]
     if not any(hello.another for hello in members.values()):
@@ -52,16 +56,16 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
 
 
 def loop_over_order(job: JobState, instance: str) -> Order:
-    """Make the order that ends the loop, for a member that holds the state."""
+    """Make the order that tells a member with the state that the loop over epochs has ended."""
     writes = instance == job.writer
     order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
     return ToWorker(instance, order)
 
 
 def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
-    """Order a worker without the state, in an earlier loop, to skip that loop.
+    """Order a worker that has no state, and is in an earlier loop over epochs, to skip this loop.
 
-    The worker reports again from the next loop, which may also be over.
+    The worker sends a message from the next loop, which may also be over.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
@@ -72,9 +76,9 @@ def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
 
 
 def bring_workers_to_loop(job: JobState, loop: int) -> list[Order]:
-    """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
+    """Bring all workers that stand by to the loop over epochs of the remaining state; no worker has a state in memory.
 
-    Returns no orders if all workers are in that loop already.
+    Returns no orders if all workers are already in this loop.
     """
     job.loop, job.between_loops = loop, False
     orders: list[Order] = []
@@ -95,7 +99,7 @@ def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 
 
 def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
-    """Return orders, or None when all members have reached the next loop."""
+    """Return the orders due between two loops over epochs, or None once all members have reached the next loop."""
     members = job.roster.members
     ended_members = job.script_ended & set(members)
     entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
@@ -116,9 +120,9 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
 
 
 def late_members(job: JobState) -> list[str]:
-    """Return the members that keep other members waiting at the next loop.
+    """Return the members that keep other members waiting at the start of the next loop over epochs.
 
-    Before a member has reached that loop, no member counts, as the scripts may be at their final work.
+    As long as no member has reached the next loop, none is late, as the scripts may be at their final work.
     """
     members = job.roster.members
     entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}

@@ -13,9 +13,9 @@ from dyntrain.training.session.phases.ending import fail, stop_groups
 
 
 def take_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Cancel a generation that no member has begun to form.
+    """Cancel a generation before any member has begun to form the group of processes.
 
-    The state's holders keep their processes and wait for the next order; joining workers stand by again.
+    Members that hold the state keep their processes and wait for the next order; joining workers stand by again.
     """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
@@ -48,16 +48,17 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
 
 
 def go_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Restart from the last state that all members had in common, because their states differ."""
+    """Restart from the last state that all members had in common, because the members' states differ."""
     if job.trouble.diverged():
         return fail(job, f"{reason}; this has happened too often", now)
     return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
 
 
 def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -> list[Order]:
-    """End all members' processes, which may be stuck in ps-lite; the next generation starts from safe state or commit.
+    """Have all members' processes replaced, as the old processes may be stuck in ps-lite.
 
-    With `void_copies`, the safe states kept in this generation are not used.
+    The next generation starts from a safe state or a commit. With `void_copies`, safe states that were made in the
+    present generation are not used.
     """
     if void_copies:
         job.lineage = job.lineage.without_generation(job.number)

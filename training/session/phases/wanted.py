@@ -1,4 +1,4 @@
-"""The nodes that the target wants in the next generation, and the nodes that may run ps-lite servers. Pure."""
+"""Determines which nodes the target wants in the next generation, and which nodes may run ps-lite servers. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dyntrain.training.session.orders import Announce, Order
 
 
 def wanted_instances(job: JobState) -> Sequence[str] | None:
-    """Return the instances that the target wants, or None before the first target."""
+    """Return the instances that the controller's target wants as members, or None before the first target."""
     return None if job.target is None else (job.target.members or ())
 
 
 def refuse_target(job: JobState, target: Target, now: float) -> list[Order]:
-    """Announce once that a target is refused, although the target is read repeatedly."""
+    """Announce that a target is refused, only once even if the same target is read repeatedly."""
     if target == job.refused:
         return []
     job.refused = target
@@ -30,7 +30,10 @@ def refuse_target(job: JobState, target: Target, now: float) -> list[Order]:
 
 
 def next_wanted_instances(job: JobState) -> Sequence[str] | None:
-    """Return the wanted instances, with each base node until its successor can replace it at a boundary."""
+    """Return the wanted instances.
+
+    A base node remains wanted until its successor can replace the base node at a boundary.
+    """
     names = wanted_instances(job)
     if names is None or job.target is None:
         return None
@@ -44,10 +47,10 @@ def next_wanted_instances(job: JobState) -> Sequence[str] | None:
 
 
 def server_nodes(job: JobState, members: Collection[str] = ()) -> dict[str, ConnectedNode]:
-    """The nodes on which the ps-lite processes of a generation of `members` may run.
+    """Return the nodes on which the ps-lite processes of a generation with the given `members` may run.
 
-    By default these are base nodes, so that no server is lost when a node leaves. If all members run servers, the loss
-    of any machine means a lost server and a restart of all workers.
+    By default ps-lite runs only on base nodes, so that no server is lost when an elastic node leaves. If all members
+    run servers, the loss of any machine means a lost server and a restart of all workers.
     """
     replaced_nodes, all_members_serve = _replaced_nodes(job), job.options.servers == "all"
     return {
@@ -58,7 +61,7 @@ def server_nodes(job: JobState, members: Collection[str] = ()) -> dict[str, Conn
 
 
 def _replaced_nodes(job: JobState) -> set[str]:
-    """Return the base nodes that their successors replace at the next formation.
+    """Return the base nodes that will be replaced by their successors at the next formation.
 
     A base node is replaced when its successor can run a server, or when the base node does not train any more.
     """
@@ -67,7 +70,7 @@ def _replaced_nodes(job: JobState) -> set[str]:
 
 
 def _trains_on(job: JobState, instance: str) -> bool:
-    """Whether the node stays at the next formation; a node that lacks a process leaves."""
+    """Whether the node stays a member at the next formation; a node that lacks one of its processes leaves."""
     members = job.roster.members
     return instance in members and instance in job.roster.ready_nodes(job.loop, besides=members)
 

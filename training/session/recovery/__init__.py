@@ -1,1 +1,1 @@
-"""Recovery from lost workers, nodes and ps-lite processes, from late members, and of a restarted coordinator."""
+"""Recovers a job after workers, nodes or ps-lite processes are lost, members are late, or the coordinator restarts."""

@@ -1,9 +1,10 @@
-"""Recovers a restarted coordinator from its journal and the members' reports. Pure.
+"""Restores a restarted coordinator's knowledge of the job from its journal and the members' reports. Pure.
 
-The journal contains the generation that was decided last; its members report their positions when they connect. Nothing
-is decided until all members are connected or known to be lost, and the hosts of the generation's ps-lite processes are
-connected too. The wait ends when no process has connected for `Clocks.patience`, as hundreds connect one after another.
-The wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the job.
+The journal contains the generation that was decided last; the members of this generation report their positions when
+they connect. No decision is made until each member is connected or known to be lost, and the nodes that run the
+generation's ps-lite processes are connected. The wait ends once no process has connected for `Clocks.patience` seconds:
+hundreds of processes connect one after another, so the wait has no fixed length. The wait also ends after
+`Clocks.progress` seconds, so that a process that connects repeatedly does not block the job.
 """
 
 from __future__ import annotations
@@ -100,9 +101,10 @@ def _round_of(settled: journal.GenerationSettled) -> Round:
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Accept a worker that is a member of the journaled generation and not given up; returns whether it was accepted.
+    """Accept a connecting worker that is a member of the journaled generation; return whether it was accepted.
 
-    Another process in a member's place means that the member is lost.
+    A member that was given up as lost is not accepted. If another process connects in a member's place, the member is
+    lost.
     """
     instance = hello.name
     if instance not in job.round.instances or instance in job.round.lost:
@@ -116,7 +118,7 @@ def member_returned(job: JobState, hello: WorkerHello) -> bool:
 
 
 def recover(job: JobState, now: float) -> list[Order]:
-    """Continue once all remaining processes have connected again, or the wait has ended."""
+    """Continue the job once all remaining processes have connected again, or the time to wait has passed."""
     if job.phase is not Phase.RECOVERING:
         return []
     members, nodes = job.roster.members, job.roster.nodes
@@ -185,7 +187,7 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
 
 
 def _resume_between_loops(job: JobState, now: float) -> list[Order]:
-    """Resume between two loops; some members may not know yet that the earlier loop is over."""
+    """Resume a job between two loops over epochs; some members may not know yet that the earlier loop is over."""
     members, holders = job.roster.members, job.round.holders
     without_state = [members.pop(instance) for instance in list(members) if instance not in holders]
     for hello in without_state:
@@ -235,9 +237,9 @@ def _resume_training(job: JobState, now: float) -> list[Order]:
 
 
 def _repeat_verdict(job: JobState, now: float) -> list[Order]:
-    """Repeat the verdict that the former coordinator had sent to some members.
+    """Repeat the verdict after a loss (the last valid step), which the former coordinator had sent to some members.
 
-    Some members have left the group since then, so all members may leave it.
+    Some members have left the broken group after the verdict, so all members may leave the group.
     """
     members = job.roster.members
     free_positions = [
@@ -251,7 +253,8 @@ def _repeat_verdict(job: JobState, now: float) -> list[Order]:
 def _cancel_last_generation(job: JobState, reason: str, now: float) -> list[Order]:
     """Cancel the last decided generation, which no member has begun to form.
 
-    Members that had been ordered to abort do not know the verdict yet, so the verdict is sent to them.
+    Members that had been ordered to abort their step do not know the verdict (the last valid step) yet, so the verdict
+    is sent to these members.
     """
     verdicts = [
         ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))

@@ -1,4 +1,4 @@
-"""Detects losses, from messages or because a time limit has passed, and handles them. Pure.
+"""Detects and handles lost workers and nodes; a loss is known from a message or from a passed time limit. Pure.
 
 The handling of a lost member depends on the generation's phase; see `_lose_members`.
 """
@@ -26,7 +26,10 @@ from dyntrain.training.session.recovery.waiting import find_late_members, prepar
 
 
 def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a supervisor's lost connection. The node's worker may still train, as its own connection shows."""
+    """Handle the loss of the connection to a node's supervisor.
+
+    The node's worker has a connection of its own, and may still train.
+    """
     job.roster.nodes.pop(instance, None)
     orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
     group = job.round.group
@@ -38,14 +41,17 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
-    """Handle the loss of the generation's ps-lite processes. Before a worker uses them, the loss costs nothing."""
+    """Handle the loss of the generation's ps-lite processes. Before a worker uses these processes, no step is lost."""
     if job.phase is Phase.PREPARING:
         return take_back(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
 
 
 def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """Handle a worker's lost connection: the worker may connect again, or its supervisor reports its end."""
+    """Handle a worker's lost connection.
+
+    Later the worker may connect again, or its supervisor may report that the process has ended.
+    """
     roster = job.roster
     if pid != roster.pid(instance):
         return []
@@ -60,7 +66,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
 
 
 def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
-    """Handle the loss of a worker; a notice about an earlier process (`pid`) changes nothing."""
+    """Handle the loss of a worker; ignore a report about an earlier process (`pid`) of the worker."""
     roster = job.roster
     if pid is None or pid != roster.pid(instance):
         return []
@@ -78,7 +84,7 @@ def replace_worker(job: JobState, instance: str, pid: int, reason: str, now: flo
 
 
 def _lose_members(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
-    """Handle the simultaneous loss of members, depending on the generation's phase."""
+    """Handle members that are lost at the same time, depending on the generation's phase."""
     roster, release = job.roster, job.round.release
     orders: list[Order] = []
     for instance in instances:
@@ -110,7 +116,10 @@ def _lose_members(job: JobState, instances: list[str], reason: str, now: float) 
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Check all time limits, and handle one limit that has passed; the next tick handles further limits."""
+    """Check all time limits, and handle one limit that has passed.
+
+    The next call handles the next limit that has passed.
+    """
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
@@ -178,10 +187,10 @@ def _did_not_connect(job: JobState, instance: str, entry: UnconnectedWorker, now
 
 
 def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
-    """Handle live workers without progress.
+    """Handle workers that are alive but make no progress.
 
-    Workers that keep other workers waiting at a boundary count as lost. Otherwise an unknown worker blocks the job
-    inside a step, and a release begins.
+    Workers that keep other workers waiting at a boundary for too long are treated as lost. Without waiting workers at a
+    boundary, an unknown worker blocks the job inside a step, and a release of the others begins.
     """
     clocks, checked_in = job.options.clocks, job.round.checked_in
     late_instances = sorted(set(job.roster.members) - set(checked_in))

@@ -1,9 +1,9 @@
-"""Reports workers that keep other workers waiting (a stall), long before a worker counts as lost. Pure.
+"""Reports workers that keep other workers waiting (a stall), long before the late workers are treated as lost. Pure.
 
-Inside a step workers send no messages, so the coordinator asks the workers for their position. A worker that waits for
-sums has done its part; a worker in its script keeps other workers waiting. At boundaries and in formations the
-coordinator knows which workers have arrived. A stall is announced at its beginning and at its end. The time limits
-after which a worker is lost are in `recovery.losses`.
+Workers inside a step send no messages, so the coordinator asks whether they wait for the summed gradients. A worker
+that waits for the summed gradients has done its part; a worker that still runs its script keeps other workers waiting.
+At boundaries and in formations, the workers' messages tell the coordinator which workers have arrived. Each stall is
+announced twice, at its beginning and at its end. The time limits after which a worker is lost are in `recovery.losses`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_NAMED = 3  # the most instances named in a sentence
 
 
 def watch(job: JobState, now: float) -> list[Order]:
-    """Announce the beginning and the end of a stall; called at each tick, after the time limits were checked."""
+    """Announce the beginning and the end of a stall; called periodically, after the time limits were checked."""
     orders, earlier_stall = _ask_whereabouts(job, now), job.stall
     stall = find_stall(job, now)
     if earlier_stall is not None and (stall is None or stall.at_what != earlier_stall.at_what):
@@ -99,9 +99,10 @@ def _stall_at(
 
 
 def _stall_inside_step(job: JobState, present_members: Sequence[str], now: float) -> Stall | None:
-    """Find a stall inside a step from the workers' answers.
+    """Find a stall inside a step, from the workers' answers to the question whether they wait.
 
-    If all workers are in their scripts, no worker waits. If all workers are inside the step, no worker is to blame.
+    If all workers run their scripts, no worker waits, so there is no stall. If all workers wait for summed gradients,
+    no worker keeps the others waiting.
     """
     current_round, since = job.round, max(job.round.progress_at, job.since)
     if not present_members or now - since <= STALL_SECONDS or current_round.asked_at <= since:
@@ -143,7 +144,7 @@ def _name_instances(instances: Sequence[str], singular: str, plural: str) -> str
 
 
 def _ask_whereabouts(job: JobState, now: float) -> list[Order]:
-    """Ask all workers for their position, if none has reported a step for a while."""
+    """Ask all workers whether they wait for summed gradients, if no worker has reported progress for a while."""
     current_round = job.round
     is_quiet = job.phase is Phase.TRAINING and not current_round.checked_in
     if (

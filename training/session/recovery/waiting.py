@@ -1,7 +1,8 @@
-"""The time limit for a generation's members to prepare, and the members that are too late. Pure.
+"""Computes the time limit for a generation's members to prepare, and finds the members that are too late. Pure.
 
-The limit grows with the size of the state that is transferred. A member that is still too slow is left out of the
-generation. The forming of the group has not begun then, so prepared members lose only the time of their wait.
+The time limit to prepare grows with the size of the state that is transferred. A member that exceeds the time limit is
+left out of the generation. As no member enters the group before all are prepared, the prepared members lose only the
+time of their wait.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dyntrain.training.session.job.round import Round
 
 
 def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> float:
-    """Seconds allowed from the order to form until the member is prepared.
+    """Return how many seconds a member may take from the order to form until it is prepared.
 
-    A remaining member at an epoch's end may still run the script's own lines, such as a validation, so the time limit
-    of a boundary applies.
+    At an epoch's end, a member that stays may still run the script's own lines, such as a validation, so the limit of a
+    boundary applies to this member.
     """
     state_bytes = max((fetch.size for fetch in current_round.fetching.values()), default=0)
     at_epochs_end = current_round.generation is not None and not current_round.generation.position.offset
@@ -27,7 +28,10 @@ def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> fl
 def find_late_members(
     current_round: Round, members: Collection[str], clocks: Clocks, waited_seconds: float
 ) -> list[str]:
-    """Return the members that are late after `waited_seconds`, except members that wait for a late source."""
+    """Return the members that are not prepared in time, after `waited_seconds` of waiting.
+
+    A member whose source of the state is late itself is not included.
+    """
     missing_members = sorted(set(members) - current_round.prepared)
     late_members = [
         instance for instance in missing_members if waited_seconds > preparation_limit(current_round, instance, clocks)
