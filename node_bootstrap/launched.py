@@ -1,12 +1,13 @@
-"""Runs a node of a job that was launched with `dyntrain launch`: the supervisor is the same as on EC2, without AWS.
+"""Runs a node of a job that a person launched with `dyntrain launch`: the same supervisor as on EC2, without AWS.
 
-`dyntrain launch` starts `python -m dyntrain.node_bootstrap launched` on this host, or on other hosts through ssh. The
-launcher is in the package `training`, which need not import `node_bootstrap`, since the launcher starts this command by
-its name. On a host, only the wheel of dyntrain must be installed.
+    python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
 
-The launcher writes one line, a `NodeSpec`, to the standard input of this process, and keeps this input open. When the
-standard input is closed, the node shuts down. If this process dies, the reaper, which is its parent process, kills the
-child processes that remain (`dyntrain.training.host.reaper`).
+The launcher starts this command by name, so the package `training`, which contains the launcher, need not import
+`node_bootstrap`. A host needs only the wheel of dyntrain.
+
+The launcher writes one line (`NodeSpec`) to standard input, which stays open. When standard input is closed, the node
+ends. If this process dies, the reaper, which is its parent process, kills the child processes that remain
+(`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations

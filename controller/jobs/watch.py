@@ -1,8 +1,8 @@
-"""Checks all jobs periodically, and does what the jobs' machines failed to do themselves, such as to switch off.
+"""Checks all jobs periodically, and does what their machines failed to do themselves.
 
-The check reads the records of live jobs, the instances of the jobs' runs, and the nodes' objects in the bucket. The
-function `verdict.decide` decides about each job. Instances are terminated before the job's record is written, so that a
-failed termination is decided again in the next period.
+1. gather: the live records, the instances of their runs, the nodes' objects in the bucket
+2. decide: `verdict.decide`
+3. apply: end instances, then write the record, so that a failed action is decided again in the next period
 """
 
 from __future__ import annotations

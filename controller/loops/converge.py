@@ -1,13 +1,11 @@
-"""Makes AWS and the training job agree with the facts of a cluster. Each run of this code handles a batch of records of
-the DynamoDB table's stream. Several runs for the same cluster may overlap.
+"""Makes AWS and the job agree with the facts of a cluster. A run starts with records of the table's stream. Runs may
+overlap.
 
-A run first gathers the cluster's nodes, the job's report and the membership. The nodes are read from the table's index
-and from the stream's records. Pure functions decide from the gathered facts what the run does. Consistent reads confirm
-the facts that change the membership or end an instance before the decision is applied. To apply a decision, the run
-writes the membership by compare-and-set, publishes the membership, carries out actions, and stores acknowledgements of
-the actions' effects.
+1. gather: the cluster's nodes (from the index and from the stream's records), the job, the membership
+2. decide (pure): consistent reads first confirm facts that change the membership or end an instance
+3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge effects
 
-Only one run at a time (see `turns`) writes the statuses of the cluster's nodes into tags, the log and the audit trail.
+Only one run at a time (see `turns`) writes a node's status for people into its tag, the log and the audit trail.
 """
 
 from __future__ import annotations

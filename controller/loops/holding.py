@@ -1,9 +1,9 @@
-"""Suspends the launches of Auto Scaling groups of elastic nodes when the nodes of a group all fail in the same way, and
-resumes the launches later. The decisions to suspend or resume launches are made in `decisions/holding.py`.
+"""Suspends the launches of elastic groups whose nodes all fail in the same way, and resumes the launches later (see
+`decisions/holding.py`).
 
-The stored facts about a group are read first, and the group's size is read only if a decision may be due. A pure
-function decides whether to suspend or resume the group's launches. The decided plan is stored before being carried out,
-and is marked as done afterwards.
+1. gather: the group's facts, and its size only if a decision may be due
+2. decide: pure
+3. apply: store the plan, carry it out, store that it is done
 """
 
 from __future__ import annotations

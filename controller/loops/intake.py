@@ -1,8 +1,8 @@
-"""Turns incoming events into stored facts, and does nothing else.
+"""Turns events into stored facts, and does nothing else.
 
-A pure function parses the event's payload into facts. The new facts are merged into the table item of the event's
-instance, group or cluster. The merged item is written only over the version of the item that was read. If another run
-has written the item meanwhile, the item is read and merged again.
+1. observe: parse the payload into facts (pure)
+2. gather: read the item of the event's instance, group or cluster
+3. merge: add new facts and write over the version that was read; after a lost race, read again
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Sends alarms to the deployment stage's webhook. This code runs in a separate Lambda function, so that no decision of
-the controller waits for the webhook or fails because of the webhook.
+"""Sends alarms to the deployment stage's webhook. This is a separate Lambda function, so that no decision waits for the
+webhook or fails because of it.
 
-The function reads the webhook's setting, and whether an alarm message was sent before. Before sending a message, the
-function claims the message, so that two simultaneous deliveries of the same message do not both send the message. After
-sending a message, the function stores that the message was sent. A message that could not be sent is released for
-Lambda's next attempt.
+1. gather: the webhook, if one is set, and whether the message was sent before
+2. claim the message, so that only one of two simultaneous deliveries sends it
+3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt
 
-If the function crashes after sending a message and before storing that the message was sent, the message is sent twice.
-The receiver recognises a repeated message by the message's `id`.
+After a crash between sending and storing, the message is sent twice. The receiver recognises the repeated message by
+its `id`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Recovers from the loss of the table while a job runs, by taking over the membership from the published target. Before
-the membership is taken over, nothing is decided.
+"""Recovers from an empty table while a job runs: takes over the published target, and decides nothing before.
 
-To begin a recovery, a resync reads EC2 and Auto Scaling and writes the nodes' facts as usual. The tick after a resync
-says whether the resync was complete. At the tick of a complete resync, the membership is taken over from the parameter
-`target`. The members in the target are recorded as prepared, because only prepared nodes become members. After the
-membership is taken over, nothing is published and no instance is ended until the coordinator reports, or has been
-silent so long that the coordinator is considered lost.
+1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as usual; its tick says that the resync was complete
+2. at that tick the membership is taken over from the parameter `target`; its members count as prepared, since only
+   prepared nodes become members
+3. until the coordinator reports, or has been silent so long that it counts as lost, nothing is published or ended
 """
 
 from __future__ import annotations

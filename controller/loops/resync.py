@@ -1,9 +1,9 @@
-"""Reads EC2 and Auto Scaling once in each period, stores changes as facts, and has every cluster checked.
+"""Reads EC2 and Auto Scaling in each period, stores differences as facts, and has every cluster checked.
 
-A resync first reads all instances and all group members of all clusters. If a read of AWS fails, no stored facts are
-changed. The resync compares the nodes with their stored facts, and writes the facts about nodes that differ. At the
-end, the resync writes a tick for each cluster, which has the cluster checked. Ticks are written even after a failed
-read of AWS.
+1. gather: all instances and group members of all clusters; a failed read changes no facts
+2. decide: which nodes differ from their stored facts
+3. apply: write the facts of these nodes
+4. tick: have each cluster checked, also after a failed read
 """
 
 from __future__ import annotations

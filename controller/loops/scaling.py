@@ -1,9 +1,8 @@
-"""Sets the desired capacities of a cluster's Auto Scaling groups after failed launches. The decisions on desired
-capacities are made in `decisions/capacity.py`.
+"""Sets the sizes of a cluster's groups after failed launches (`decisions/capacity.py` decides).
 
-The stored facts about a group are read first, and the group's size is read only if a decision may be due. A pure
-function decides on the group's desired capacity. The decided capacity is stored before being set in AWS, and is marked
-as done afterwards.
+1. gather: the group's facts, and its size only if a decision may be due
+2. decide: pure
+3. apply: store the planned size, set it, store that it was set
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Give idle reserved instances to clusters, and take instances back when other users need the reservations.
+"""Give idle reserved instances to clusters, and take them back when somebody else needs the reservations.
 
-A run reads the ledger of claims, the reservations, all instances and the Auto Scaling groups. After a failed read, the
-run changes no pool. After complete reads, the run decides on all pools at once (`core.pool.plan`,
-`core.pool.instances`). The decisions are recorded with their inputs.
+1. Read the ledger of claims, the reservations, all instances and the groups. A failed read makes the reading partial.
+2. Decide on all pools at once (`core.pool.plan`, `core.pool.instances`).
+3. Store the claims over the version that was read, record the decisions with their inputs, and act on the decisions.
 
-The claims are stored before any action, so that only one of two simultaneous runs acts. The next run completes the
-actions of a crashed run.
+The claims are stored first, so only one of two simultaneous runs acts. The next run completes the actions of a crashed
+run.
 """
 
 from __future__ import annotations

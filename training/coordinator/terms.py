@@ -1,14 +1,13 @@
-"""Decides which of several coordinators runs the job.
+"""The claim on the shared volume, which names the job's coordinator, and a journal for each term of a coordinator.
 
-A claim on the shared volume names the job's coordinator. A coordinator may still be alive when another machine's
-coordinator takes over, so each coordinator writes a journal of its own. A new coordinator replaces the claim on the job
-before it reads the earlier journals. Each coordinator reads the claim again after it has written a decision, and before
-it sends orders about the decision. So each decision of an overtaken coordinator either has been read by its successor,
-or is void and leads to no order. The protocol of claim and journals also works over NFS, as the NFS server is asked
-whenever a file is opened by name.
+A coordinator may still be alive when another machine's coordinator takes over, so each coordinator writes a journal of
+its own. The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again
+after it has written a decision, and before it sends orders about the decision. So each decision of an overtaken
+coordinator was either read by its successor or is void. This protocol also works over NFS, as opening a file by name
+asks the NFS server.
 
-The file `journal.jsonl` is the journal of term 0. A later term's file `journal-<term>.jsonl` begins with a `TermBegun`
-record, which names the coordinator's instance, and how many bytes of each earlier journal are valid.
+    journal.jsonl            term 0
+    journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Messages between the coordinator and worker processes, and the base classes of all control-channel messages.
 
-The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`; the field
-`type` names its kind. Each hello names the version of its protocol; the coordinator refuses versions other than
-`PROTOCOL`. The coordinator opens each connection with a challenge, which a hello must answer (`admission` says what the
-hello proves). Times are seconds since 1970.
+The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`, with its
+kind in `type`. Each hello names its `PROTOCOL`; the coordinator refuses other versions. The coordinator opens each
+connection with a challenge, which a hello must answer (`admission` says what the hello proves). Times are seconds since
+1970.
 
 A generation is the group of workers between two changes of the membership. A boundary is a point between two steps
 where the membership may change. A commit is a checkpoint; a safe state is a node's copy of the state in memory.

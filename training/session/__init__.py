@@ -4,22 +4,20 @@ The state machine is pure: its functions get events and the time `now`, and retu
 workers between two changes of the membership. The membership may change at a boundary, a point between two steps. A
 commit is a checkpoint; a safe state is a node's copy of the training state in memory.
 
-The cost of losing a worker depends on when the worker is lost. If the worker stands by, or has finished its last step
-before a boundary, the other workers continue without the lost worker. Between two loops over epochs the other workers
-also continue without the lost worker; if all workers are lost there, training resumes at the earlier loop's last
-boundary. A started worker that does not connect within `--progress-seconds` is killed and started again, and no other
-worker waits for it.
+The cost of losing a worker depends on when the worker is lost:
 
-If a worker is lost while the next generation prepares, before the order to go, this generation is *taken back* and
-another generation is formed. If a worker is lost inside a formation, after the order to go, all workers *restart* from
-the safe state, and no step is repeated.
-
-If a worker is killed, crashes, hangs or is cut off during training, the other workers are freed by a *release*, and
-lose at most one step. If the lost worker's node runs several workers, the node's remaining workers leave at the next
-formation and join again. A live worker that keeps the other workers waiting inside a step also causes a release; it is
-restarted if it does not prepare for the next generation. A live worker that does not reach a boundary where other
-workers wait is restarted alone. If a ps-lite server or scheduler is lost too, or a release takes too long, all workers
-*restart* from a safe state or a commit.
+| the worker is lost | what happens |
+| --- | --- |
+| while it stands by, or after its last step before a boundary | the other workers continue without it |
+| between two loops over epochs | the same; without survivors, training resumes at the earlier loop's last boundary |
+| it was started and does not connect within `--progress-seconds` | it is killed and started again; no worker waits |
+| while the next generation prepares, before the order to go | *taken back*: another generation is formed |
+| during training: killed, crashed, hung, cut off | *release*: the other workers are freed, and lose at most one step |
+| the same, on a node with several workers | the node's other workers leave at the formation and join again |
+| it is alive, and keeps other workers waiting inside a step | release; it is restarted if it does not prepare |
+| it is alive, and does not reach a boundary where other workers wait | only this worker is restarted |
+| inside a formation, after the order to go | *restart* of all workers from the safe state; no step is repeated |
+| a ps-lite server or scheduler is lost too, or a release is too slow | *restart* from a safe state or a commit |
 
 At each boundary a few values of the workers' states are compared between the workers, and in each formation all values.
 If values differ between workers, all workers are restarted from the last state that they had in common. A fourth

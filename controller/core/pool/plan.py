@@ -1,15 +1,10 @@
 """Decide how many reserved instances each cluster's pool should have. One decision covers all pools and uses one
-reading of the inputs. The size of a pool is decided in three steps.
+reading.
 
-The first step is the entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max)
-instances. In the formula for the entitlement, `spare` is the number of idle reserved instances that pools of higher
-priority leave.
-
-The second step limits the growth: whatever its entitlement, a pool grows only by reserved instances that no other pool
-holds or has claimed.
-
-The third step is a hysteresis: a pool gets a new size only after `readings` consecutive readings have asked for exactly
-this size.
+1. Entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max) instances. `spare` is
+   the number of idle reserved instances that pools of higher priority leave.
+2. Growth: whatever its entitlement, a pool grows only by reserved instances that no other pool holds or has claimed.
+3. Hysteresis: a pool gets a new size only after `readings` consecutive readings have asked for exactly this size.
 """
 
 from __future__ import annotations

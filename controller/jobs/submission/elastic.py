@@ -1,14 +1,12 @@
-"""Creates and ends a job that runs as a cluster. The cluster is a CloudFormation stack from the template that users can
-also deploy by hand.
+"""Creates and ends a job that is a cluster: a CloudFormation stack from the template that people also deploy by hand.
 
-The submit command writes the job's record first, so that `dyntrain job stop` finds everything that is created
-afterwards. The code is uploaded into the bucket. Before creating the stack, the submit command claims the job's record,
-so that only one of two simultaneous submits of the job continues. The stack gets a tag that names the submission. Once
-the creation of the stack has begun, the record's state is set to RUNNING.
+1. write the record, so that `stop` finds everything that is created afterwards
+2. upload the code into the bucket
+3. claim the record, so that only one of two submits continues; create the stack with a tag that names the submission
+4. set the record's state to RUNNING
 
-If AWS refuses the upload or the stack, no record of a new job remains. After a crash, repeating the submit command
-continues the work and creates nothing twice. The command `dyntrain job stop` can end the job after each step of the
-submit command.
+If AWS refuses step 2 or 3, no record remains. After a crash, repeating the command continues the work and creates
+nothing twice. `dyntrain job stop` ends the job after any of these steps.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Launches a job, in an order of steps that leaves no machine running without a job record.
+"""Launches a job, in an order that leaves no machine running without a record.
 
-The submit command writes the job's record first, because the resync finds the job's machines by the record. Code and
-plan are uploaded into the bucket before any machine is launched. The submit command claims the job's record before the
-launch, so that only one of two simultaneous submits of the job continues. A single RunInstances call with the run's
-client token launches all nodes. The nodes wait until the machines are tagged with the master's address. After the
-tagging, the record's state is set to RUNNING.
+1. write the record, by which the resync finds machines that are launched afterwards
+2. upload code and plan into the bucket
+3. claim the record, so that only one of two submits continues; call RunInstances once for all nodes, with the run's
+   client token
+4. tag the machines with the master's address, for which the nodes wait
+5. set the record's state to RUNNING
 
-If AWS refuses the upload or the launch, no record of a new job remains, unless another submit command has claimed the
-record. After a crash, repeating the submit command continues the work and does nothing twice. If nobody repeats a
-crashed submit command, the resync terminates the machines.
+If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, repeating
+the command continues the work and does nothing twice. If nobody repeats the command, the resync ends the machines.
 """
 
 from __future__ import annotations
