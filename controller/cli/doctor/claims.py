@@ -191,6 +191,7 @@ _CLAIMS_FROM_AWS_DOCS = (
     ("the recommendation to rebalance", "AWSEC2/latest/UserGuide/rebalance-recommendations.html"),
     ("the interruption of lent capacity", "AWSEC2/latest/UserGuide/monitor-interruptible-cr.html"),
     ("the events of capacity reservations", "AWSEC2/latest/UserGuide/monitor-fcr-state.html"),
+    ("the events of Capacity Blocks", "AWSEC2/latest/UserGuide/capacity-blocks-monitor.html"),
     ("the events of groups and their hooks", "autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html"),
     ("the events of an instance refresh", "autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html"),
     ("the message of SNS for a function", "lambda/latest/dg/with-sns.html"),
