@@ -302,6 +302,26 @@ def test_a_worker_on_its_way_to_a_loop_is_none_of_the_loop_before_when_its_conne
     assert restarted(enter(driver, C, generation=None)) == {C}
 
 
+def test_a_word_repeated_from_before_the_order_to_go_past_a_loop_does_not_lead_back_to_it() -> None:
+    """It stands in no earlier loop any more, although the job goes back to that loop's state."""
+    driver = between(A)
+    enter(driver, A)
+    formed(driver, A)
+    driver.node(C)
+    driver.worker(C, another=True)
+    enter(driver, C, generation=None)
+    driver.want(A, C)
+    assert passed(driver.check_in(A, epoch=5))[C].loop == 2
+    driver.exits(A)
+    assert driver.session.job.phase is Phase.WAITING
+    assert enter(driver, C, generation=None) == [], "over a new connection"
+    driver.worker(A, pid=70, another=True)
+    enter(driver, A, generation=None)
+    driver.now += driver.options.clocks.patience + 1
+    assert C not in forms(driver.do("tick"))
+    assert restarted(ended(driver, C)) == {C}
+
+
 def test_who_still_works_when_another_script_has_ended_is_waited_for() -> None:
     driver = between(A, B)
     ended(driver, A)

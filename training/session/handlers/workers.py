@@ -114,7 +114,10 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
         return [_leave_order(job, instance)]
-    passing_hello = roster.passing.pop(instance, None)
+    passing_hello = roster.passing.get(instance)
+    if passing_hello is not None and message.loop <= passing_hello.loop:
+        return []  # a repetition from before the order to skip this loop, which the worker has left by now
+    roster.passing.pop(instance, None)
     if passing_hello is not None and instance not in roster.members:
         fresh_fields = {"stage": "stands", "generation": None, "position": None}
         return _handle_newcomer(job, passing_hello.model_copy(update={**terms, **fresh_fields}), None, now)
