@@ -29,6 +29,8 @@ from cluster import ENVIRONMENT, HERE
 from dyntrain.training.model.dealing import deal
 from figures import Figure, at_most, progress, unbounded, write
 
+PROGRAM = Path("tests/benchmarks/many_changes.py")
+ROOT = HERE.parents[1]
 CORES = os.cpu_count() or 1
 FEW = CORES < 8
 WORKERS = [int(each) for each in os.environ.get("WORKERS", "6" if FEW else "8 14").replace(",", " ").split()]
@@ -53,7 +55,7 @@ def main(out: Path) -> list[Figure]:
         results[str(workers)] = {"new": new, "before": old, "alone": alone}
         figures += _figures(name, new, old, alone)
         if os.environ.get("ALL"):
-            results[str(workers)]["all"] = everywhere = _changes(workers, sys.executable, 1, 0, "all")
+            results[str(workers)]["all"] = everywhere = _changes(workers, ROOT, 1, 0, "all")
             figures += _everywhere(name, workers, new, everywhere, alone)
         if os.environ.get("PEER") and (python := peer_changes.installed()) is not None:
             results[str(workers)]["peer"] = peer = peer_changes.measured(python, workers, NETWORK, BATCH, PEER_ROUNDS)
@@ -65,12 +67,12 @@ def main(out: Path) -> list[Figure]:
 def _by_turns(workers: int, before: str | None) -> tuple[Any, Any]:
     """Measure this product and the one before, in turns."""
     turns = TURNS if before else 1
-    pythons = [sys.executable, *([str(Path(before).absolute() / ".venv" / "bin" / "python")] if before else [])]
-    each: list[list[Any]] = [[] for _ in pythons]
+    roots = [ROOT, *([Path(before).absolute()] if before else [])]
+    each: list[list[Any]] = [[] for _ in roots]
     for turn in range(turns):
-        for which, python in enumerate(pythons):
-            progress(f"turn {turn + 1} of {turns}: {python}")
-            each[which].append(_changes(workers, python, -(-ROUNDS // turns), -(-KILLS // turns)))
+        for which, root in enumerate(roots):
+            progress(f"turn {turn + 1} of {turns}: {root}")
+            each[which].append(_changes(workers, root, -(-ROUNDS // turns), -(-KILLS // turns)))
     merged = [_merged(runs) for runs in each]
     return merged[0], merged[1] if before else None
 
@@ -171,10 +173,12 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(values)
 
 
-def _changes(workers: int, python: str, rounds: int, kills: int, servers: str = "") -> Any:
+def _changes(workers: int, root: Path, rounds: int, kills: int, servers: str = "") -> Any:
+    """Run `many_changes.py` of the checkout `root`, whose names in the product it uses."""
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "results.json"
-        command = [python, str(HERE / "many_changes.py"), str(workers), "--network", NETWORK, "--into", str(into)]
+        program = [sys.executable if root == ROOT else str(root / ".venv/bin/python"), str(root / PROGRAM)]
+        command = [*program, str(workers), "--network", NETWORK, "--into", str(into)]
         command += ["--batch", str(BATCH), "--rounds", str(rounds), "--kills", str(kills)]
         subprocess.run([*command, *(["--servers", servers] if servers else [])], check=True)
         return json.loads(into.read_text(encoding="utf-8"))

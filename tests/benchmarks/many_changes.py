@@ -1,7 +1,7 @@
 """Runs one job of many workers through joins, leaves and losses; prints the measurements as JSON to standard output.
 
-This is a program of its own, so that the product of another checkout can be measured in the same way: the interpreter
-that runs it determines which `dyntrain` is imported.
+This is a program of its own, so that the product of another checkout can be measured in the same way, by the copy of
+this program there: its arguments and the keys of its result stay as they are.
 """
 
 from __future__ import annotations
