@@ -202,7 +202,8 @@ def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
     instances_by_status: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
     for node in nodes:
         standing = node.standing
-        untagged_on_purpose = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
+        may_be_base = node.view.base or node.view.elastic_assumed
+        untagged_on_purpose = may_be_base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
         if (
             standing.status in instances_by_status
             and not untagged_on_purpose
@@ -267,7 +268,7 @@ def _lifecycle_actions(node: NodeStatus, rules: Rules, now: float) -> Iterator[A
             elif node_view.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
                 # the base node stays, so that people can log in and repair it
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "PREPARE_FAILED" and node_view.requested and node_view.settles_at is None:
+            elif status == "PREPARE_FAILED" and node_view.requested and not node_view.elastic_assumed:
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
             elif status == "WAITING" and node_view.alive and _heartbeat_due(node_view, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token)
@@ -315,11 +316,13 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
 
     The ownership tag alone is no reason to terminate an instance, because users can set this tag. The membership in an
     Auto Scaling group alone is no reason to terminate an instance. A stopped machine that carries the elastic tag is
-    kept, because users may start the machine again.
+    kept, because users may start the machine again. A node whose tags are not all known yet is kept, because it may be
+    a base node.
     """
     node_view = node.view
     if (
         node_view.base
+        or node_view.elastic_assumed
         or node_view.terminate_issued
         or node_view.tags is None
         or node_view.state == "shutting-down"

@@ -62,10 +62,14 @@ def tags(values: dict[str, str], started: float = NOW) -> TagsRead:
     return TagsRead(started=started, tags=values)
 
 
+def running_since(launched_at: float, started: float = NOW) -> StateRead:
+    return StateRead(started=started, state="running", launched_at=launched_at)
+
+
 def planned(standing: Standing, **facts: Any) -> list[Action]:
     known: dict[str, Any] = {
         "tags_read": tags(MINE),
-        "state_read": StateRead(started=NOW, state="running", launched_at=START - 900),
+        "state_read": running_since(START - 900),
         "template": ClusterStatement(at=START, cluster="demo"),
         "wished": ClusterStatement(at=START, cluster="demo"),
         "acks": Acks(mirror=Announcement(at=NOW, value=standing.status)),
@@ -117,6 +121,25 @@ def test_nothing_is_ended_that_lacks_one_of_the_conditions(facts: dict[str, Any]
     assert not [one for one in actions if isinstance(one, Terminate | TerminateInGroup)]
 
 
+@pytest.mark.parametrize("now_after_read", [1.0, 500.0])
+@pytest.mark.parametrize("status", ["ADD_QUEUED", "ADDED", "REMOVED", "PREPARE_FAILED"])
+def test_a_new_instance_of_which_a_read_may_not_show_all_tags_is_treated_like_a_base_node(
+    status: Status, now_after_read: float
+) -> None:
+    """EC2 may show a new instance with some of its tags only, and the missing tag may be that of a base node."""
+    read_at = NOW - now_after_read
+    new: dict[str, Any] = {
+        "state_read": running_since(read_at - 5, started=read_at),
+        "tags_read": tags(MINE, started=read_at),
+        "group_read": seen("in_service"),
+        "wished": None,
+        "acks": NO_ACKS,
+    }
+    assert planned(Standing(status, Reason.JOB_OVER), **new) == []
+    shown = {**new, "tags_read": tags({**MINE, ELASTIC.of("demo"): ""}, started=read_at)}
+    assert planned(Standing(status, Reason.JOB_OVER), **shown)[0] == SetStatusTag((NODE,), status)
+
+
 @pytest.mark.parametrize("status", ["WAITING", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "PREPARE_FAILED", "GONE"])
 def test_nothing_is_ended_before_it_is_removed(status: Status) -> None:
     assert not planned(Standing(status, Reason.UNTAGGED))
@@ -166,6 +189,12 @@ WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
         ("PREPARE_FAILED", 1.0, {"wished": None}, ""),
         ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Effect(at=NOW)})}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "CONTINUE"),
+        (
+            "PREPARE_FAILED",
+            1.0,
+            {"wished": None, "tags_read": tags(MINE, started=NOW - 900), "state_read": running_since(NOW - 905)},
+            "",
+        ),
         ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
         ("WAITING", 59.0, {"heard": HEARD}, ""),
         ("WAITING", 60.0, {"heard": HEARD}, "beat"),

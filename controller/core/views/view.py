@@ -65,7 +65,8 @@ class View:
     `launched` says that the cluster's launch template launched the node. `proven` says that the launch template, a
     group of the cluster or the node's part in the job shows that the cluster owns the node. Tags alone do not prove
     that the cluster owns the node, because users can set tags. `requested` says that the node carries or carried the
-    cluster's elastic tag, or took part in the cluster's job.
+    cluster's elastic tag, or took part in the cluster's job. While `elastic_assumed` is set, the node may turn out to
+    be a base node.
     """
 
     instance: str  # EC2 instance id
@@ -91,6 +92,7 @@ class View:
     launched: bool = False  # by the cluster's launch template
     base_tagged: bool = False  # carries the base tag now
     proven: bool = False  # not only tags say that the cluster owns it
+    elastic_assumed: bool = False  # `elastic` stands for an elastic tag that no describe call has shown
 
     @property
     def prepared(self) -> bool:
@@ -180,6 +182,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         changes_at=changes_at,
         launched=launched,
         base_tagged=base_tagged,
+        elastic_assumed=elastic and rules.elastic_tag not in (tags or {}),
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
 
