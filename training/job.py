@@ -388,9 +388,9 @@ class ElasticJob:
         A script may have several loops over epochs, one for each phase of the job. A worker that joins in a later loop
         skips the epochs of earlier loops and executes the lines between the loops (unfreeze layers, make a new
         trainer). A loop uses the trainers, loaders and rows that the script made since the previous loop. If the script
-        made no new trainers, for example, the loop uses the previous loop's trainers. Memory, kept arrays and every net
-        are carried over to the next loop. If a script has several loops, each loop needs a `name`. The job then ends
-        when the script ends, and `steps` and `job.stop()` end only one loop.
+        made no new trainers, for example, the loop uses the previous loop's trainers. The next loop also keeps the
+        values in `job.memory`, the arrays of `job.keep()` and every net. If a script has several loops, each loop needs
+        a `name`. The job then ends when the script ends, and `steps` and `job.stop()` end only one loop.
 
         The net's parameters must be initialized, with known shapes. Each sample is trained on exactly once in an epoch,
         however the membership changes, except samples that a loader discards. A step has `global_batch` samples over

@@ -31,8 +31,8 @@ LONGEST_SECONDS = 60.0  # seconds after which a measurement is cut off
 
 
 class Pace:
-    """The current slowness of this host. The function `measure` returns the seconds that MEASURED_COMMAND takes, and is
-    called at most once in FRESH_SECONDS. Safe to use from any thread.
+    """Measures how much slower this host is than the idle reference host. The function `measure` returns the seconds
+    that MEASURED_COMMAND takes, and is called at most once in FRESH_SECONDS. Safe to use from any thread.
     """
 
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:

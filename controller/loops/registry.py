@@ -79,9 +79,9 @@ class Registry:
             if stage_problem := unclear_owner(None, stage_names(self._parameters.stages())):
                 problems[cluster] = stage_problem
                 del policies[cluster]
-        for cluster, problem in problems.items():
-            if self._problems.get(cluster) != problem:
-                log.error("policy skipped", extra={"cluster": cluster, "problem": problem})
+        for cluster, policy_problem in problems.items():
+            if self._problems.get(cluster) != policy_problem:
+                log.error("policy skipped", extra={"cluster": cluster, "problem": policy_problem})
         self._policies, self._problems, self._read_at = policies, problems, now
 
 

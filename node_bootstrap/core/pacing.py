@@ -24,7 +24,10 @@ REQUESTS_PER_SECOND = 8.0
 
 
 def request_period(nodes: int, longest: float | None = None) -> float:
-    """Return the seconds, at most `longest`, in which each of `nodes` nodes may send one request to Parameter Store."""
+    """Return the pause in seconds, at most `longest`, between two requests of a node to Parameter Store.
+
+    The pause keeps all `nodes` nodes together below the limit of Parameter Store's requests per second.
+    """
     period_seconds = nodes / REQUESTS_PER_SECOND
     return period_seconds if longest is None else min(period_seconds, longest)
 

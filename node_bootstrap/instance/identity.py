@@ -84,9 +84,9 @@ def is_master(tags: Mapping[str, str]) -> bool:
 
 
 async def read_tags(metadata: MetadataClient) -> dict[str, str]:
-    tag_keys = await metadata.read("meta-data/tags/instance/") or ""
+    tag_key_lines = await metadata.read("meta-data/tags/instance/") or ""
     tags: dict[str, str] = {}
-    for tag_key in tag_keys.splitlines():
+    for tag_key in tag_key_lines.splitlines():
         if tag_key:
             tag_value = await metadata.read(f"meta-data/tags/instance/{tag_key}")
             if tag_value is not None:  # None: the tag was removed since the listing

@@ -59,7 +59,7 @@ class Account:
         self._ids = None if passwd_entry is None else (passwd_entry.pw_uid, passwd_entry.pw_gid)
 
     def set_owner(self, folder: Path) -> None:
-        """Make this account the owner of the folder and of its content."""
+        """Make the account that runs the job's program the owner of the folder and of all files in the folder."""
         if self._ids is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, *self._ids, follow_symlinks=False)

@@ -77,9 +77,9 @@ class Node:
             return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
-        """Save the artifacts and the output in S3, and write there how the rank ended.
+        """Upload the artifacts, the program's output and the rank's exit to S3.
 
-        If one task of `finish` fails, the other tasks are still carried out.
+        If one upload fails, the other uploads are still tried.
         """
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank

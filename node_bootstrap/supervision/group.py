@@ -107,7 +107,7 @@ class PsGroup:
         self._offer_group()
 
     async def run(self) -> None:
-        """Keep enough idle processes (blanks), by starting new processes while some are missing, until cancelled."""
+        """Start idle processes (blanks) whenever fewer than needed exist, until the task is cancelled."""
         try:
             while True:
                 self._changed.clear()

@@ -71,7 +71,10 @@ class Isolation:
         self._changed.set()
 
     async def run(self) -> None:
-        """Stop the worker and query the controller when `next_isolation_action` decides so, until cancelled."""
+        """Stop the worker or query the controller whenever `next_isolation_action` says so.
+
+        Runs until the task is cancelled.
+        """
         while True:
             self._changed.clear()
             action, due_at = next_isolation_action(time.monotonic(), self._state, self._seconds, self._ask)

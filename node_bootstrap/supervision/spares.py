@@ -79,7 +79,10 @@ class Spares:
         return None
 
     async def run(self) -> None:
-        """Start missing spares until cancelled, one at a time, since several imports at once would slow the worker."""
+        """Start missing spare processes until the task is cancelled.
+
+        Starts one spare at a time, since several processes that import modules at once would slow the worker.
+        """
         try:
             while True:
                 self._changed.clear()

@@ -167,7 +167,7 @@ def build_services(node: Ec2Node) -> Ec2Services:
         published_parameters.set_addresses(addresses)
         write_workers(layout, addresses)
 
-    rebalance = Rebalance(config.rebalance, config.rebalance_grace_seconds)
+    rebalance_rule = Rebalance(config.rebalance, config.rebalance_grace_seconds)
     supervised_node = SupervisedNode(
         identity,
         node.attempt,
@@ -175,7 +175,7 @@ def build_services(node: Ec2Node) -> Ec2Services:
         layout.control_file,
         timing,
         configured_timeouts,
-        rebalance,
+        rebalance_rule,
         node.account,
         config.output_location is not None,
         slots=len(slots),

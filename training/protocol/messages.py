@@ -377,7 +377,7 @@ class LoopOver(Message):
 
 
 class Form(Message):
-    """Order to join a generation, as number `number` of `workers` members.
+    """Order to join a new generation of `workers` members. The receiver is the member with the rank `number`.
 
     The worker sends Prepared, waits for Go, joins the group, sends Formed, and waits for Proceed. Before Go, another
     Form may replace this order, because a member was lost.

@@ -1,1 +1,1 @@
-"""Report of a job: an HTML page, an image, text and TensorBoard curves, made from its events or its reports."""
+"""Render the report of a job, from the job's events or status reports: as HTML, image, text or TensorBoard curves."""

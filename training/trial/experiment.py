@@ -24,7 +24,7 @@ from dyntrain.training.trial.differences import (
 from dyntrain.training.trial.plan import Plan, make_plan
 from dyntrain.training.trial.processes import EndedRun, TooLong, run
 from dyntrain.training.trial.results import (
-    course_of,
+    course_of_run,
     epoch_ends,
     exit_text,
     failure_reason,
@@ -135,7 +135,7 @@ class Experiment:
         self.plan = self.plan or make_plan(loops, self._options.seed, epoch_ends(one_arrays))
         self._report_progress(f"with workers that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended_run = await self._run_members(command)
-        course = course_of(self._order(MEMBERS), len(one_arrays) - len(loops))
+        course = course_of_run(self._order(MEMBERS), len(one_arrays) - len(loops))
         if ended_run.code:
             failed_step = (
                 max((saved_step.step for saved_step, _ in saved_steps(self._order(MEMBERS).steps_folder)), default=0)

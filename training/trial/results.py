@@ -71,7 +71,7 @@ def saved_arrays(order: Order) -> Arrays:
     return {name: array for path in files for name, array in load_arrays(path).items()}
 
 
-def course_of(order: Order, steps: int) -> Course:
+def course_of_run(order: Order, steps: int) -> Course:
     """Return the numbers of steps, changes, kills and workers in the run with changing members."""
     formed_events = [event for event in events_of(order) if event["event"] == "formed"]
     workers = len(formed_events[-1]["members"]) if formed_events else 1

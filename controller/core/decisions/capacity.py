@@ -59,7 +59,8 @@ def plan_capacity(
     has to change. `size` is the group's size, which the caller has just read from AWS.
 
     `lowered` is the number by which the controller has lowered the capacity since its last response, because users
-    asked members to leave. A reduction by `lowered` is not mistaken for a change by a user or the reserved pool.
+    asked members to leave. Because `lowered` is known, this reduction is not mistaken for a change by a user or by the
+    rules of the reserved pool.
     """
     past_response = _lowered_memory(facts.capacity, lowered)
     if past_response is not None and not past_response.done:
@@ -102,8 +103,11 @@ def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
 def _lowered_memory(past_response: Capacity | None, lowered: int) -> Capacity | None:
     if past_response is None or not lowered:
         return past_response
-    desired, wanted = max(past_response.desired - lowered, 0), max(past_response.wanted - lowered, 0)
-    return past_response.model_copy(update={"desired": desired, "wanted": wanted})
+    lowered_capacities = {
+        "desired": max(past_response.desired - lowered, 0),
+        "wanted": max(past_response.wanted - lowered, 0),
+    }
+    return past_response.model_copy(update=lowered_capacities)
 
 
 def _lowering_plan(

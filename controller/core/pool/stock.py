@@ -52,8 +52,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stock:
-    """The idle reserved capacity: free slots by capacity reservation, zonal and regional Reserved Instances by kind,
-    and normalised units by instance family.
+    """The reserved capacity that no instance uses: free slots of capacity reservations, and unused Reserved Instances.
+    Unused Reserved Instances that are valid for any size of an instance family are counted in normalised units.
     """
 
     slots: Mapping[str, int] = field(default_factory=dict)  # free slots by reservation id

@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Ordered)
 
 
 def latest(first: R | None, second: R | None) -> R | None:
-    """The join of two registers, that is, the greater register. If one argument is None, returns the other argument."""
+    """The register with the greater sort key. If one argument is None, returns the other argument."""
     if first is None or second is None:
         return first if second is None else second
     return first if first is second or first.sort_key >= second.sort_key else second

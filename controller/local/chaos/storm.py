@@ -1,5 +1,5 @@
-"""Apply the planned faults of a hunt to the running processes, network links, shared volume and embedded cloud (an
-emulation of AWS).
+"""Apply the planned faults of a fault-injection test (`dyntrain local chaos`) to running processes, network links, the
+shared volume and the emulation of AWS.
 """
 
 from __future__ import annotations

@@ -123,9 +123,9 @@ class JobState:
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
-        """Record the member that writes commits from the given generation on.
+        """Record that the worker `instance` writes the commits from the given generation on.
 
-        The recorded member also deletes old commits, except its own commits and the commits to keep.
+        The worker also deletes the commits of other workers, except the commits to which the job may go back.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation

@@ -2,8 +2,9 @@
 
 Workers inside a step send no messages, so the coordinator asks whether they wait for the summed gradients. A worker
 that waits for the summed gradients has done its part; a worker that still runs its script keeps other workers waiting.
-At boundaries and in formations, the workers' messages tell the coordinator which workers have arrived. Each stall is
-announced twice, at its beginning and at its end. The time limits after which a worker is lost are in `recovery.losses`.
+At boundaries and while a generation forms, workers send messages, so the coordinator knows which workers are late. Each
+stall is announced twice, at its beginning and at its end. The time limits after which a worker is lost are in
+`recovery.losses`.
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ class TrainingState:
 
     The state contains the parameters and optimizers of all `trainers`, the arrays `kept` by the script, and the
     parameters of `net` that no trainer has. The state also contains the parameters `beside`, which the script's earlier
-    loops used. The attribute `own` contains the job's own values, which are a part of the state. Raises ValueError if a
-    parameter's shape is not known yet, as a joining worker could then not receive the state.
+    loops used. The attribute `own` contains the values that the library itself adds to the state, for example
+    `job.memory`. Raises ValueError if a parameter's shape is not known yet, as a joining worker could then not receive
+    the state.
     """
 
     def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:

@@ -40,7 +40,10 @@ class Kind(IntEnum):
 
 
 class Seal(Protocol):
-    """Encodes (`close`) and checks and decodes (`open`) the frames of one connection, in order."""
+    """Protects the frames of one connection: `close` encodes a frame, `open` checks and decodes a received frame.
+
+    The frames must be opened in the order in which they were closed.
+    """
 
     def close(self, kind: Kind, data: memoryview) -> bytes: ...
 
