@@ -92,6 +92,18 @@ def test_a_command_that_is_named_is_there_with_its_options(typed: Typed) -> None
         assert options(typed.words) <= taken_by(command)
 
 
+def test_a_command_that_the_code_names_is_there() -> None:
+    """In messages, in helps and in docstrings. What a value follows stands for any command."""
+    sources = [path for room in ("controller", "node_bootstrap", "training") for path in (ROOT / room).rglob("*.py")]
+    named = {
+        (word, path.name)
+        for path in sources
+        for word in re.findall(r"`dyntrain ([a-z][a-z_-]*)(?=[ `])", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert not {(word, name) for word, name in named if word not in OURS}
+
+
 def test_an_option_in_a_sentence_is_one_of_ours() -> None:
     """Of a command, of what argparse reads, or listed as somebody else's."""
     known = {option for command in OURS for option in taken_by(command)} | FOREIGN

@@ -133,7 +133,7 @@ def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
     def log_place(instance: str) -> str:
         machine_folder = Path(directory) / "machines" / instance
         log_files = files_of(machine_folder, "worker") if instance else []
-        return f"its log: {log_files[0] if log_files else f'`dyntrain log_files` reads it, in {directory}'}"
+        return f"its log: {log_files[0] if log_files else f'`dyntrain logs` reads it, in {directory}'}"
 
     return log_place
 
