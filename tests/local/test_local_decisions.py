@@ -80,8 +80,8 @@ def test_patterns_match_a_suffix_and_only_that() -> None:
         (),
     )
     origin = events.EventOrigin("123456789012", "us-east-1", 0.0, "id")
-    assert rules.targets(events.tag_change(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
-    assert rules.targets(events.tag_change(origin, "i-1", ["worker"], 1, {})) == []
+    assert rules.targets(events.tag_event(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
+    assert rules.targets(events.tag_event(origin, "i-1", ["worker"], 1, {})) == []
 
 
 def test_rates_are_understood_and_calendars_are_refused_clearly() -> None:

@@ -277,7 +277,7 @@ def _run_hunt(
     )
     step_monitor.start()
     start_deadline = Deadline(START_SECONDS, headroom=1.0)
-    while not step_monitor.first_step.wait(start_deadline.left or LEDGER_POLL_SECONDS):
+    while not step_monitor.first_step.wait(start_deadline.seconds_left or LEDGER_POLL_SECONDS):
         if start_deadline.passed():
             raise NeverStarted(
                 f"the job made no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"

@@ -305,7 +305,7 @@ class Groups:
             member.actions[hook.name] = action
             origin = self._bus.origin()
             self._bus.publish(
-                events.lifecycle_action(
+                events.lifecycle_event(
                     origin, group.arn, group.name, hook.name, action.token, member.instance_id, transition
                 )
             )
@@ -399,7 +399,7 @@ class Groups:
     ) -> None:
         zone = group.availability_zones[0]
         self._bus.publish(
-            events.activity_result(
+            events.activity_event(
                 self._bus.origin(), group.arn, group.name, instance_id, activity, ok=ok, zone=zone, message=message
             )
         )

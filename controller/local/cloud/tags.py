@@ -42,5 +42,5 @@ class TagWatch:
                 tag_version = self._versions[instance_id] = self._versions.get(instance_id, 0) + 1
                 published_tags = {key: value for key, value in present_tags.items() if not key.startswith("aws:")}
                 self._bus.publish(
-                    events.tag_change(self._bus.origin(), instance_id, changed_tag_keys, tag_version, published_tags)
+                    events.tag_event(self._bus.origin(), instance_id, changed_tag_keys, tag_version, published_tags)
                 )

@@ -23,7 +23,7 @@ from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import DemoRequest, build_report, shortcomings
 from dyntrain.controller.local.demo.statuses import read_trail, wait_until_removed
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
-from dyntrain.controller.local.viewer import dashboard
+from dyntrain.controller.local.viewer import run_dashboard
 from dyntrain.training import events
 from dyntrain.training.audit import Audit, audit_directory
 from dyntrain.training.report.source import audit_text, write_page
@@ -131,7 +131,7 @@ def run_demo(
         display.show_line(f"embedded cloud at {cloud.endpoint}")
         display.set_activity("the page starts")
         page_address = (
-            f"{exit_stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER_NAME}"
+            f"{exit_stack.enter_context(run_dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER_NAME}"
         )
         display.show_line(
             f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page_address}"
