@@ -192,12 +192,12 @@ def chaos(
     try:
         require(REQUIRED_PACKAGES)
         from dyntrain.controller.local.chaos.hunt import run_chaos
-        from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
+        from dyntrain.controller.local.chaos.volume import enter_mount_namespace
         from dyntrain.controller.local.machines.namespaces import namespaces_available
 
         use_namespaces = namespaces_available() if namespaces is None else namespaces
         if use_namespaces:
-            in_a_mount_namespace(sys.argv[1:])
+            enter_mount_namespace(sys.argv[1:])
         with raise_on_signals():
             exit_code = run_chaos(duration, seed, report, directory, use_namespaces, engine)
     except LocalCloudError as error:

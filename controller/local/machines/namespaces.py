@@ -150,13 +150,13 @@ class Namespaces:
         """The name of the host's network link on the bridge, or None if the host does not exist."""
         return self._links.get(host)
 
-    def cut(self, host: str) -> bool:
+    def cut_link(self, host: str) -> bool:
         """Cut the host's network link, so that packets are lost in both directions without an error. Returns False if
         the host does not exist.
         """
         return self._set_link_state(host, "down")
 
-    def mend(self, host: str) -> bool:
+    def mend_link(self, host: str) -> bool:
         return self._set_link_state(host, "up")
 
     def _set_link_state(self, host: str, state: str) -> bool:
@@ -167,7 +167,7 @@ class Namespaces:
                 return True
         return False
 
-    def slow(self, host: str, megabits: float) -> bool:
+    def slow_link(self, host: str, megabits: float) -> bool:
         """Limit the host's network link to `megabits` a second. Returns False if the host does not exist."""
         link_name = self._links.get(host)
         if link_name is None:
@@ -179,10 +179,10 @@ class Namespaces:
             for namespace, device in ((None, link_name), (link_name, "eth0"))
         ]
         if not all(succeeded):  # the host is being removed
-            self.speed_up(host)
+            self.speed_up_link(host)
         return all(succeeded)
 
-    def speed_up(self, host: str) -> bool:
+    def speed_up_link(self, host: str) -> bool:
         link_name = self._links.get(host)
         if link_name is None:
             return False
