@@ -82,8 +82,8 @@ class FaultInjector:
         return self._counts + self._disturbance.counts
 
     def run(self, planned_faults: Sequence[Fault], duration: float) -> None:
-        """Apply the planned faults for `duration` seconds, then return. The embedded cloud also loses, doubles and delays
-        events until `end_faults`. The caller must call `end_faults` after `run`, because some faults may still last.
+        """Apply the planned faults for `duration` seconds, then return. The embedded cloud also loses, doubles and
+        delays events until `end_faults`. The caller must call `end_faults` after `run`, because some faults may last.
         """
         self._disturbance.set(HUNT_DISTURBANCE)
         began_at, entry_numbers = time.monotonic(), itertools.count()

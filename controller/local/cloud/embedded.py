@@ -175,12 +175,12 @@ class Cloud:
 
     def start(self) -> None:
         try:
-            self._start_all()
+            self._start_components()
         except BaseException:
             self.stop()
             raise
 
-    def _start_all(self) -> None:
+    def _start_components(self) -> None:
         self._make_state_dir()
         self.trace = CloudTrace(self.logs / "trace.jsonl")
         self._clean_up.callback(self.trace.close)
@@ -232,7 +232,7 @@ class Cloud:
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
         self.disturbance = Disturbance(options.seed)
-        past = PastStates(self.account, options.seed, options.behind)
+        past_states = PastStates(self.account, options.seed, options.behind)
         self.bus = EventBus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
             self.account,
@@ -246,17 +246,17 @@ class Cloud:
             self.state_dir,
             self.network,
             self.signer,
-            past,
+            past_states,
         )
-        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past)
+        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past_states)
         self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
         self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
         consequences = Consequences(
-            self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past
+            self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past_states
         )
         self.reservations = Reservations()
         self.front = Endpoint(
-            self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past
+            self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past_states
         )
 
     def _make_state_dir(self) -> None:

@@ -185,7 +185,7 @@ class Instances:
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.run_after(seconds, lambda: self._end_interrupted(instance_id))
+        self._agenda.run_after(seconds, lambda: self._end_spot_instance(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -193,7 +193,7 @@ class Instances:
             self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
             self.on_recommendation(instance_id)
 
-    def _end_interrupted(self, instance_id: str) -> None:
+    def _end_spot_instance(self, instance_id: str) -> None:
         with self._account.lock:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
@@ -321,12 +321,12 @@ class Instances:
         log_link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
         if not log_link.is_symlink():
             log_link.symlink_to(machine.console_path)
-        link = None if self._network is None else self._network.link_of(instance.instance_id)
+        link_name = None if self._network is None else self._network.link_of(instance.instance_id)
         self._trace.write(
             "machine",
             instance=instance.instance_id,
             address=instance.address,
-            link=link,
+            link=link_name,
             pid=machine.pid,
             command=list(command),
         )
