@@ -19,7 +19,7 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.lambdas.bus import EventBus
-from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
+from dyntrain.controller.local.machines.addresses import Addresses, loopback_addresses
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
 from dyntrain.controller.local.machines.imds import Tree
@@ -87,7 +87,7 @@ class Instances:
         self._options = options
         self._endpoint = endpoint
         self._network = network
-        self._addresses = Addresses(on_loopback(port) if network is None else network.addresses)
+        self._addresses = Addresses(loopback_addresses(port) if network is None else network.addresses)
         self._state_dir, self._volumes = state_dir, Volumes(state_dir)
         self._instances: dict[str, Instance] = {}
         self._stopped = False
