@@ -23,9 +23,7 @@ CREDENTIAL_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """Facts about an instance that the instance's metadata service shows. `tags` is None if the instance's metadata
-    options hide the tags. `notice` is the pair (action, time) of a Spot interruption.
-    """
+    """Facts about an instance that the instance's metadata service shows."""
 
     instance_id: str
     image_id: str
@@ -33,14 +31,14 @@ class InstanceFacts:
     address: str  # private IP address
     zone: str
     region: str
-    account: str
-    launched_at: float
-    tags: dict[str, str] | None
-    target_state: str | None = None
+    account: str  # number of the AWS account
+    launched_at: float  # seconds since the Unix epoch
+    tags: dict[str, str] | None  # None if the instance's metadata options hide the tags
+    target_state: str | None = None  # lifecycle state that the Auto Scaling group aims at
     notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
-    rebalance_at: float | None = None
+    rebalance_at: float | None = None  # time of EC2's rebalance recommendation
     user_data: str = ""
-    launch_index: int = 0
+    launch_index: int = 0  # number of the instance in its launch call
 
 
 @dataclass(frozen=True)
