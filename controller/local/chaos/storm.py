@@ -95,9 +95,9 @@ class FaultInjector:
             due_seconds, _, action = heapq.heappop(due_actions)
             time.sleep(max(0.0, began_at + due_seconds - time.monotonic()))
             if pending_undo := action():
-                undo_delay_seconds, undo = pending_undo
+                undo_delay_seconds, undo_action = pending_undo
                 heapq.heappush(
-                    due_actions, (time.monotonic() - began_at + undo_delay_seconds, next(entry_numbers), undo)
+                    due_actions, (time.monotonic() - began_at + undo_delay_seconds, next(entry_numbers), undo_action)
                 )
         time.sleep(max(0.0, began_at + duration - time.monotonic()))
 

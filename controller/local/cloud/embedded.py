@@ -115,10 +115,10 @@ class Cloud:
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://{self._bind_host}:{self._port}"
 
     @property
-    def _host(self) -> str:
+    def _bind_host(self) -> str:
         return "127.0.0.1" if self.network is None else self.network.gateway
 
     @property
@@ -187,7 +187,7 @@ class Cloud:
         if self.network is not None:
             self._clean_up.callback(self.network.stop)
             self.network.start()
-        listener = listen(self._host, self._port)
+        listener = listen(self._bind_host, self._port)
         self._clean_up.callback(listener.close)
         self._port = listener.getsockname()[1]
         self._create_components()
@@ -252,7 +252,7 @@ class Cloud:
         self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
         self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
         consequences = Consequences(
-            self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past_states
+            self.account, self.bus, self.instances, self.groups, options, self.stream.wake_reader, past_states
         )
         self.reservations = Reservations()
         self.front = Endpoint(
@@ -271,7 +271,7 @@ class Cloud:
 
     def _serve_endpoint(self, listener: socket.socket) -> None:
         server = make_server(
-            self._host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
+            self._bind_host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
         )
         server.daemon_threads = True  # type: ignore[attr-defined]
         server.block_on_close = False  # type: ignore[attr-defined]

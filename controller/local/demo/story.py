@@ -32,7 +32,7 @@ from dyntrain.training.report.story import story_of_events
 
 CLUSTER_NAME = "demo"
 STORY_STEP_SECONDS = 60.0  # bound of each step of the story
-RELEASE_SECONDS = 15.0  # limit for the end of all elastic instances
+END_SECONDS = 15.0  # limit for the end of all elastic instances
 
 
 @dataclass
@@ -184,16 +184,14 @@ def _play_story(
     display.set_activity("waiting until all elastic instances have ended")
     with suppress(TimeoutError):  # the report names instances that still run
         observer.wait_for(
-            lambda observations: not observations.running_ids(), RELEASE_SECONDS, "the end of all elastic instances"
+            lambda observations: not observations.running_ids(), END_SECONDS, "the end of all elastic instances"
         )
     observer.stop()
     display.set_activity("the job's samples are audited")
     audit = _audit_samples(observer)
     dynamodb = cloud.client("dynamodb")
     left_instances = {leave.instance for leave in story.leaves}
-    statuses = wait_until_removed(
-        lambda: read_trail(dynamodb, cloud.table, CLUSTER_NAME), left_instances, RELEASE_SECONDS
-    )
+    statuses = wait_until_removed(lambda: read_trail(dynamodb, cloud.table, CLUSTER_NAME), left_instances, END_SECONDS)
     report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, shared_folder)
     job_events = observer.observations.events
     page_input = (

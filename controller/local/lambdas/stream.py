@@ -130,7 +130,7 @@ class TableStream:
         for thread in self._threads:
             thread.start()
 
-    def wake(self) -> None:
+    def wake_reader(self) -> None:
         """Make the reading thread look for new stream records, because a table was written."""
         self._table_changed.set()
 
