@@ -62,8 +62,8 @@ class UpOptions:
             volume = None if self.directory is None else self.directory.absolute() / "shared"
             return bare_machine_command(self.command, volume), None
         folder = current_folder()
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        check_command(self.command, folder, path)
+        search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        check_command(self.command, folder, search_path)
         return self.command, folder
 
 
@@ -134,7 +134,7 @@ def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[
 
 def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, signal_waiter: SignalWaiter) -> None:
     """Print the guide, then the job's events, until a signal raises EndedBySignal."""
-    with ExitStack() as stack:
+    with ExitStack() as exit_stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import run_dashboard
 
@@ -142,11 +142,11 @@ def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, 
             dashboard_context = run_dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            address = stack.enter_context(dashboard_context)
+            address = exit_stack.enter_context(dashboard_context)
             click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
         click.echo(guide_text(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
-            stack.callback(_print_events(cloud, cluster))
+            exit_stack.callback(_print_events(cloud, cluster))
         try:
             signal_waiter.wait()
         except EndedBySignal:

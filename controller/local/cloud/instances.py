@@ -22,7 +22,7 @@ from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.machines.addresses import Addresses, loopback_addresses
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
-from dyntrain.controller.local.machines.imds import Tree
+from dyntrain.controller.local.machines.imds import MetadataTree
 from dyntrain.controller.local.machines.job import job_command
 from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
@@ -305,7 +305,7 @@ class Instances:
         command = job_program or tuple(
             str(volume) if argument == VOLUME_PLACEHOLDER else argument for argument in unit_arguments
         )
-        machine = self._bare_machine(instance, machine_root, machine_place, volume) or Machine(
+        machine = self._create_bare_machine(instance, machine_root, machine_place, volume) or Machine(
             self._spawner,
             machine_root,
             command,
@@ -331,7 +331,7 @@ class Instances:
             command=list(command),
         )
 
-    def _bare_machine(
+    def _create_bare_machine(
         self, instance: Instance, machine_root: Path, machine_place: MachinePlace, volume: Path
     ) -> Machine | None:
         image, network = self._options.bare, self._network
@@ -382,7 +382,7 @@ class Instances:
                     self._power_on(instance)
         self._agenda.run_after(MACHINE_CHECK_SECONDS, self._check_machines)
 
-    def _metadata_tree(self, instance: Instance) -> Tree:
+    def _metadata_tree(self, instance: Instance) -> MetadataTree:
         with self._account.lock:
             moto_instance = self._moto_instance(instance.instance_id)
             shows_tags = moto_instance.metadata_options.instance_metadata_tags == "enabled"

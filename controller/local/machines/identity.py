@@ -15,7 +15,7 @@ from functools import cached_property
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from dyntrain.controller.local.events import timestamp
-from dyntrain.controller.local.machines.imds import Tree, format_identity_document
+from dyntrain.controller.local.machines.imds import MetadataTree, format_identity_document
 
 INSTANCE_ROLE = "dyntrain-node"
 CREDENTIAL_SECONDS = 6 * 3600.0
@@ -98,12 +98,12 @@ def role_credentials(facts: InstanceFacts, now: float) -> str:
     )
 
 
-def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
+def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> MetadataTree:
     """All values of the metadata service, as a tree of dicts below the root path."""
     document_text = identity_document(facts)
     domain_name = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
     host_name = f"ip-{facts.address.replace('.', '-')}.{domain_name}"
-    metadata_entries: Tree = {
+    metadata_entries: MetadataTree = {
         "ami-id": facts.image_id,
         "ami-launch-index": facts.launch_index,
         "hostname": host_name,
@@ -129,7 +129,7 @@ def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
         metadata_entries["events"] = {
             "recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}
         }
-    latest_tree: Tree = {
+    latest_tree: MetadataTree = {
         "meta-data": metadata_entries,
         "dynamic": {"instance-identity": {"document": document_text, "signature": signer.sign(document_text)}},
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyntrain.controller.local.machines.imds import MetadataService, Tree
+from dyntrain.controller.local.machines.imds import MetadataService, MetadataTree
 from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF_EXIT_CODE
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
@@ -45,7 +45,7 @@ class Machine:
         command: tuple[str, ...],
         endpoint: str,
         stop_seconds: float,
-        metadata: Callable[[], Tree],
+        metadata: Callable[[], MetadataTree],
         place: MachinePlace,
         off_with_program: bool = False,
     ) -> None:
