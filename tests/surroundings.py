@@ -79,7 +79,7 @@ def _no_volume() -> str:
     """Whether a file system in a file can be mounted: a container may lack loop devices."""
     probe = (
         "import sys; from pathlib import Path; from dyntrain.controller.local.chaos.volume import *; "
-        "note_own_namespace(); volume = HangingVolume(Path(sys.argv[1], 'v'))\n"
+        "record_own_namespace(); volume = HangingVolume(Path(sys.argv[1], 'v'))\n"
         "try:\n    volume.create_and_mount()\nexcept VolumeUnavailable as error:\n    print(error)\nvolume.close()"
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ class ApiCall:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    status: int  # of HTTP
+    status: int  # the HTTP status code
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()

@@ -11,7 +11,7 @@ import click
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.listening import check_ports_are_free
 from dyntrain.controller.local.paths import local_path
-from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, raise_on_signals
 from dyntrain.controller.local.up import UpOptions, serve
 from dyntrain.missing import TRAINING, require
 
@@ -98,7 +98,7 @@ def up(**option_values: Any) -> None:
         options = UpOptions(**option_values)
         if options.allow_changes and not options.dashboard:
             raise click.UsageError("--allow-changes needs the page; add --dashboard")
-        options.own_command()  # reports a mistake before anything slow
+        options.command_and_folder()  # reports a mistake before anything slow
         page_port_option = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
         check_ports_are_free(
             LOOPBACK_HOST, {"--port": options.port, **page_port_option}
@@ -143,8 +143,8 @@ def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool)
         click.echo("loading the demo")
         from dyntrain.controller.local.demo.story import run_demo
 
-        with ended_by_signals() as ending:
-            exit_code = run_demo(report, epochs, port, picture, ending.wait if stay else None)
+        with raise_on_signals() as signal_waiter:
+            exit_code = run_demo(report, epochs, port, picture, signal_waiter.wait if stay else None)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except EndedBySignal as end:
@@ -192,14 +192,14 @@ def chaos(
     try:
         require(REQUIRED_PACKAGES)
         from dyntrain.controller.local.chaos.hunt import run_chaos
-        from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
+        from dyntrain.controller.local.chaos.volume import enter_mount_namespace
         from dyntrain.controller.local.machines.namespaces import namespaces_available
 
-        with_namespaces = namespaces_available() if namespaces is None else namespaces
-        if with_namespaces:
-            in_a_mount_namespace(sys.argv[1:])
-        with ended_by_signals():
-            exit_code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
+        use_namespaces = namespaces_available() if namespaces is None else namespaces
+        if use_namespaces:
+            enter_mount_namespace(sys.argv[1:])
+        with raise_on_signals():
+            exit_code = run_chaos(duration, seed, report, directory, use_namespaces, engine)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except EndedBySignal as end:

@@ -58,15 +58,15 @@ class Disturbance:
             rates = self.rates
             if losable and self._happens_by_chance("event lost", rates.lost):
                 return []
-            delays = [
+            delivery_delays = [
                 usual_delay + self._event_random.uniform(0, rates.late_seconds)
                 if self._happens_by_chance("event late", rates.late)
                 else usual_delay
                 for usual_delay in usual_delays
             ]
             if self._happens_by_chance("event doubled", rates.doubled):
-                delays.append(self._event_random.uniform(0, rates.late_seconds))
-            return delays
+                delivery_delays.append(self._event_random.uniform(0, rates.late_seconds))
+            return delivery_delays
 
     def extra_age_seconds(self) -> float:
         """A random number of seconds by which the answer to a describe call is older than usual."""

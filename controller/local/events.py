@@ -32,7 +32,7 @@ class EventOrigin:
 
     account: str
     region: str
-    at: float  # seconds since the Unix epoch
+    at: float  # time of the event, in seconds since the Unix epoch
     event_id: str
 
 
@@ -54,13 +54,13 @@ def instance_arn(origin: EventOrigin, instance_id: str) -> str:
     return f"arn:aws:ec2:{origin.region}:{origin.account}:instance/{instance_id}"
 
 
-def tag_change(
+def tag_event(
     origin: EventOrigin, instance_id: str, changed_tag_keys: list[str], version: int, tags: dict[str, str]
 ) -> Event:
-    """A tag change event. `tags` has all tags of the instance after the change. `changed_tag_keys` also has the keys of
-    deleted tags. `version` grows with each change of the instance's tags.
+    """The event that tags of an instance have changed. `tags` has all tags of the instance after the change.
+    `changed_tag_keys` also has the keys of deleted tags. `version` grows with each change of the instance's tags.
     """
-    detail = {
+    tag_detail = {
         "changed-tag-keys": changed_tag_keys,
         "service": "ec2",
         "resource-type": "instance",
@@ -68,36 +68,36 @@ def tag_change(
         "version-timestamp": str(int(origin.at * 1000)),
         "tags": tags,
     }
-    return event_envelope(origin, "aws.tag", "Tag Change on Resource", [instance_arn(origin, instance_id)], detail)
+    return event_envelope(origin, "aws.tag", "Tag Change on Resource", [instance_arn(origin, instance_id)], tag_detail)
 
 
 def state_change(origin: EventOrigin, instance_id: str, state: str) -> Event:
-    detail = {"instance-id": instance_id, "state": state}
+    event_detail = {"instance-id": instance_id, "state": state}
     return event_envelope(
-        origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], detail
+        origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], event_detail
     )
 
 
 def spot_interruption(origin: EventOrigin, instance_id: str, action: str) -> Event:
-    detail = {"instance-id": instance_id, "instance-action": action}
+    event_detail = {"instance-id": instance_id, "instance-action": action}
     return event_envelope(
-        origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], detail
+        origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], event_detail
     )
 
 
 def rebalance_recommendation(origin: EventOrigin, instance_id: str) -> Event:
-    detail = {"instance-id": instance_id}
+    event_detail = {"instance-id": instance_id}
     return event_envelope(
-        origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], detail
+        origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], event_detail
     )
 
 
-def lifecycle_action(
+def lifecycle_event(
     origin: EventOrigin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
 ) -> Event:
     launch_or_terminate = "launch" if transition == LAUNCHING else "terminate"
     origin_and_destination = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
-    detail = {
+    event_detail = {
         "LifecycleActionToken": token,
         "AutoScalingGroupName": group,
         "LifecycleHookName": hook,
@@ -107,7 +107,7 @@ def lifecycle_action(
         "Destination": origin_and_destination[1],
     }
     return event_envelope(
-        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], detail
+        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], event_detail
     )
 
 
@@ -116,7 +116,7 @@ def test_notification(origin: EventOrigin, group_arn: str, group: str, transitio
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
     launch_or_terminate = "launch" if transition == LAUNCHING else "terminate"
-    detail = {
+    event_detail = {
         "AccountId": origin.account,
         "RequestId": origin.event_id,
         "AutoScalingGroupARN": group_arn,
@@ -126,11 +126,11 @@ def test_notification(origin: EventOrigin, group_arn: str, group: str, transitio
         "Time": timestamp(origin.at),
     }
     return event_envelope(
-        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], detail
+        origin, "aws.autoscaling", f"EC2 Instance-{launch_or_terminate} Lifecycle Action", [group_arn], event_detail
     )
 
 
-def activity_result(
+def activity_event(
     origin: EventOrigin,
     group_arn: str,
     group: str,
@@ -145,7 +145,7 @@ def activity_result(
     Successful`. If a launch failed before an instance was created, `instance_id` is "".
     """
     activity_text = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
-    detail = {
+    event_detail = {
         "StatusCode": "InProgress" if ok else "Failed",
         "Description": f"{activity_text}: {instance_id}",
         "AutoScalingGroupName": group,
@@ -164,9 +164,9 @@ def activity_result(
         "aws.autoscaling",
         f"EC2 Instance {activity} {'Successful' if ok else 'Unsuccessful'}",
         resources,
-        detail,
+        event_detail,
     )
 
 
-def scheduled(origin: EventOrigin, rule_arn: str) -> Event:
+def scheduled_event(origin: EventOrigin, rule_arn: str) -> Event:
     return event_envelope(origin, "aws.events", "Scheduled Event", [rule_arn], {})

@@ -36,7 +36,7 @@ def guide_text(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
     variables = cloud.environment
     tag_key = ELASTIC_TAG.of(cluster.name)
     endpoint = shlex.quote(cloud.endpoint)
-    other_variables = " ".join(
+    variable_assignments = " ".join(
         f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL"
     )
     base_nodes = ", ".join(filter(None, (cluster.master, *cluster.workers)))
@@ -44,7 +44,7 @@ def guide_text(cloud: Cloud, cluster: Cluster, job_description: str) -> str:
 The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
-  export {other_variables}
+  export {variable_assignments}
   export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
   {path_line(program_folder(sys.argv[0], sys.executable))}
 

@@ -16,7 +16,7 @@ def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tupl
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         while b"\n" not in pending:
-            if not selector.select(deadline.left):
+            if not selector.select(deadline.seconds_left):
                 if not deadline.passed():
                     continue
                 raise TimeoutError

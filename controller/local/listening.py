@@ -31,6 +31,6 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
 
 def check_ports_are_free(host: str, ports: Mapping[str, int]) -> None:
     """Raise PortInUse unless the ports of all options are free and different from each other."""
-    with ExitStack() as stack:
+    with ExitStack() as exit_stack:
         for option, port in ports.items():
-            stack.enter_context(listen(host, port, option))
+            exit_stack.enter_context(listen(host, port, option))

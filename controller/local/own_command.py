@@ -51,7 +51,7 @@ def check_command(command: Sequence[str], folder: Path, path: str) -> None:
         raise CommandNotFound(f"there is no {script}{_folder_note(script, folder)}")
 
 
-def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
+def bare_machine_command(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
     """The user's command in the form that bare machines can run. Bare machines run the command in the shared volume,
     with the machine's own Python. `volume` is the folder on this host that becomes the shared volume, or None if the
     user named no folder. Raises CommandNotFound if the script is not in the volume.

@@ -72,10 +72,10 @@ class Pace:
 
 
 def seconds_of_work() -> float:
-    began = time.monotonic()
+    started_at = time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):  # the time until the cut-off is the measurement
         subprocess.run(MEASURED_COMMAND, stdin=subprocess.DEVNULL, timeout=LONGEST_SECONDS, check=False)
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 THIS_HOST = Pace(seconds_of_work)
@@ -92,11 +92,11 @@ class Deadline:
         self.bound = self._seconds * pace.slowness(measure_now=False)
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until the deadline, judged by the measurements of slowness so far."""
         return max(0.0, self._began + self.bound - self._pace.clock())
 
     def passed(self) -> bool:
-        if not self.left:
+        if not self.seconds_left:
             self.bound = max(self.bound, self._pace.paced(self._seconds))
-        return not self.left
+        return not self.seconds_left

@@ -43,14 +43,14 @@ class SignalWaiter:
                     raise EndedBySignal(signal_number)
 
 
-def _raise_ended(signal_number: int, frame: FrameType | None) -> None:
+def _raise_ended_by_signal(signal_number: int, frame: FrameType | None) -> None:
     for ending_signal in ENDING_SIGNALS:
         signal.signal(ending_signal, signal.SIG_IGN)
     raise EndedBySignal(signal_number)
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[SignalWaiter]:
+def raise_on_signals() -> Iterator[SignalWaiter]:
     """A context in which the first ending signal raises EndedBySignal in the main thread. Further ending signals are
     ignored until the block ends. If SIGHUP was ignored before the block, as under nohup, SIGHUP stays ignored.
     """
@@ -61,7 +61,7 @@ def ended_by_signals() -> Iterator[SignalWaiter]:
         former_descriptor = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
         ignored_signals = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         former_handlers = {
-            signal_number: signal.signal(signal_number, _raise_ended)
+            signal_number: signal.signal(signal_number, _raise_ended_by_signal)
             for signal_number in ENDING_SIGNALS
             if signal_number not in ignored_signals
         }

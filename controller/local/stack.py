@@ -30,8 +30,8 @@ class Cluster:
     """The cluster that `create_stack` created. `workers` are the instance ids of the base nodes besides the master."""
 
     name: str
-    launch_template: str
-    group: str
+    launch_template: str  # name of the workers' launch template
+    group: str  # name of the workers' Auto Scaling group
     master: str | None  # instance id of the master node
     workers: tuple[str, ...]  # instance ids of all base nodes besides the master
 
@@ -64,7 +64,7 @@ def create_stack(
     }
     try:
         ec2 = cloud.client("ec2")
-        if KEY_PAIR_NAME not in [pair["KeyName"] for pair in ec2.describe_key_pairs()["KeyPairs"]]:
+        if KEY_PAIR_NAME not in [key_pair["KeyName"] for key_pair in ec2.describe_key_pairs()["KeyPairs"]]:
             ec2.create_key_pair(KeyName=KEY_PAIR_NAME, KeyType="ed25519")
         _put_wheel(cloud, bucket, wheel)
         cloud.client("cloudformation").create_stack(
@@ -90,7 +90,7 @@ def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
     wheel, upload an empty file for machines that do not run their user data and install nothing.
     """
     s3 = cloud.client("s3")
-    if bucket not in [existing["Name"] for existing in s3.list_buckets()["Buckets"]]:
+    if bucket not in [existing_bucket["Name"] for existing_bucket in s3.list_buckets()["Buckets"]]:
         s3.create_bucket(Bucket=bucket)
     if wheel is None:
         s3.put_object(Bucket=bucket, Key=EMPTY_WHEEL_NAME, Body=b"")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.local.guide import guide_text
-from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
-from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.own_command import PYTHON, bare_machine_command, check_command, current_folder
+from dyntrain.controller.local.signals import EndedBySignal, raise_on_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
 
 if TYPE_CHECKING:
@@ -36,23 +36,23 @@ WORKER_LOG = "var/log/dyntrain/worker.log"
 class UpOptions:
     """The options of `dyntrain local up`. The fields have the names that click gives to the options."""
 
-    port: int
-    name: str
-    base_workers: int
+    port: int  # of the emulated AWS API
+    name: str  # of the cluster
+    base_workers: int  # number of base nodes besides the master
     epochs: int | None  # None: no end until Ctrl-C
     directory: Path | None  # folder whose files stay after the end
-    resync_seconds: float
+    resync_seconds: float  # period of the controller's resync
     namespaces: bool  # whether each machine has a network namespace of its own
     machines: str  # plain or bare
     wheel: Path | None  # this project's wheel, which bare machines install
     dashboard: bool  # whether to show the cluster as a page
     dashboard_port: int
-    allow_changes: bool
+    allow_changes: bool  # whether the page may change the cluster
     quiet: bool  # whether not to print the job's events
     command: tuple[str, ...]  # the user's own training command
-    workers_per_node: int = 1
+    workers_per_node: int = 1  # worker processes on each node
 
-    def own_command(self) -> tuple[tuple[str, ...], Path | None]:
+    def command_and_folder(self) -> tuple[tuple[str, ...], Path | None]:
         """The user's command in the form that machines run, and the folder in which the command runs. If the folder is
         None, the machines run the command in the shared volume. Raises CommandNotFound.
         """
@@ -60,10 +60,10 @@ class UpOptions:
             return (), None
         if self.machines == "bare":
             volume = None if self.directory is None else self.directory.absolute() / "shared"
-            return on_bare_machines(self.command, volume), None
+            return bare_machine_command(self.command, volume), None
         folder = current_folder()
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        check_command(self.command, folder, path)
+        search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        check_command(self.command, folder, search_path)
         return self.command, folder
 
 
@@ -71,7 +71,7 @@ def serve(chosen: UpOptions) -> None:
     """Run the cloud until Ctrl-C or another signal, which raises EndedBySignal. Raises LocalCloudError if the cloud
     cannot start.
     """
-    user_command, folder = chosen.own_command()
+    user_command, folder = chosen.command_and_folder()
     if chosen.machines == "bare":
         _serve_bare(chosen, user_command)
         return
@@ -82,7 +82,7 @@ def serve(chosen: UpOptions) -> None:
 
     options, resync_seconds = Options(namespaces=chosen.namespaces), chosen.resync_seconds
     with (
-        ended_by_signals() as ending,
+        raise_on_signals() as signal_waiter,
         Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud,
     ):
         _print_progress(f"the cloud listens at {cloud.endpoint}; creating the cluster {chosen.name}")
@@ -91,7 +91,7 @@ def serve(chosen: UpOptions) -> None:
         parameters = {"WorkerCount": str(chosen.base_workers)} | template_parameters(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
-        print_events_until_ended(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, signal_waiter)
 
 
 def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
@@ -106,7 +106,7 @@ def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
     root = image.build_root(BARE_FOLDER, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
-        ended_by_signals() as ending,
+        raise_on_signals() as signal_waiter,
         Cloud(
             port=chosen.port, state_dir=chosen.directory, resync_seconds=chosen.resync_seconds, options=options
         ) as cloud,
@@ -118,7 +118,7 @@ def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
             None, chosen.workers_per_node
         )
         cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
-        print_events_until_ended(chosen, cloud, cluster, ending)
+        print_events_until_ended(chosen, cloud, cluster, signal_waiter)
 
 
 def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
@@ -132,23 +132,23 @@ def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[
     return {"NodeFields": node_fields} if node_fields else {}
 
 
-def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, ending: SignalWaiter) -> None:
+def print_events_until_ended(chosen: UpOptions, cloud: Cloud, cluster: Cluster, signal_waiter: SignalWaiter) -> None:
     """Print the guide, then the job's events, until a signal raises EndedBySignal."""
-    with ExitStack() as stack:
+    with ExitStack() as exit_stack:
         if chosen.dashboard:
-            from dyntrain.controller.local.viewer import dashboard
+            from dyntrain.controller.local.viewer import run_dashboard
 
             _print_progress("starting the dashboard")
-            dashboard_context = dashboard(
+            dashboard_context = run_dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            address = stack.enter_context(dashboard_context)
+            address = exit_stack.enter_context(dashboard_context)
             click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
         click.echo(guide_text(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
-            stack.callback(_print_events(cloud, cluster))
+            exit_stack.callback(_print_events(cloud, cluster))
         try:
-            ending.wait()
+            signal_waiter.wait()
         except EndedBySignal:
             _print_progress("stopping")
             raise

@@ -21,7 +21,7 @@ STOP_SECONDS = 10.0  # limit for the end of the dashboard
 
 
 @contextmanager
-def dashboard(
+def run_dashboard(
     environment: Mapping[str, str], state_dir: Path, port: int, *, allow_changes: bool = False
 ) -> Iterator[str]:
     """A context that runs the dashboard and gives the dashboard's address. The dashboard ends when the `with` block or

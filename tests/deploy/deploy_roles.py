@@ -267,8 +267,8 @@ def _the_pools(controller: Controller, cloud: Cloud, group: str) -> None:
     }
     policy = json.dumps({"cluster": "listed", "pool": pool, "settling_seconds": 0.0})
     cloud.client("ssm").put_parameter(Name="/dyntrain/listed/policy", Type="String", Value=policy)
-    reserved = cloud.reservations.reserve("g5.xlarge", 1)
-    cloud.reservations.reserve("c5.large", 20)
+    reserved = cloud.reservations.reserve_instances("g5.xlarge", 1)
+    cloud.reservations.reserve_instances("c5.large", 20)
     assert set(controller.rebalance()) == {"demo", "listed"}
     wait_for(lambda: cloud.instance_state(machine) == "running", PATIENCE)
     controller.resync()

@@ -190,7 +190,7 @@ def test_the_zip_takes_events_in_converges_on_what_it_stored_reads_the_cloud_and
     alarm = {"Records": [{"EventSource": "aws:sns", "Sns": message}]}
     assert deployed.invoke("notify", alarm)[0] == {"sent": 0, "repeated": 0, "skipped": "the stage has no webhook"}
 
-    cloud.reservations.reserve("c5.large", 2)
+    cloud.reservations.reserve_instances("c5.large", 2)
     pools = {function: deployed.invoke(function, payload)[0] for function, payload in pool_events().items()}
     assert [answer["pools"] for answer in pools.values()] == [1, 1, 1]
     assert all(answer["complete"] for answer in pools.values())

@@ -54,10 +54,10 @@ class SshHosts:
         return self.network.command_prefix(f"host-{number}", self.addresses[number])
 
     def cut(self, number: int) -> None:
-        assert self.network.cut(f"host-{number}")
+        assert self.network.cut_link(f"host-{number}")
 
     def mend(self, number: int) -> None:
-        assert self.network.mend(f"host-{number}")
+        assert self.network.mend_link(f"host-{number}")
 
     def start(self, number: int, argv: list[str], **more: Any) -> subprocess.Popen[bytes]:
         """A process on the host; ended with the hosts at the latest."""

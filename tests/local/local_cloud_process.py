@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, raise_on_signals
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 
 BOOTSTRAP = "#!/bin/sh\nexec python3 -m dyntrain.node_bootstrap run\n"
@@ -30,7 +30,7 @@ def main() -> None:
         QUIET, machines=True, machine_command=machine_options(Path(__file__).parent / "local_machine_program.py")
     )
     try:
-        with ended_by_signals() as ending, toy_cloud(folder, options, port=port) as cloud:
+        with raise_on_signals() as ending, toy_cloud(folder, options, port=port) as cloud:
             toy = ToyCloud(cloud, folder)
             instance_id = toy.run_instance(UserData=BOOTSTRAP)
             pids = cloud.state_dir / "machines" / instance_id / "pids"

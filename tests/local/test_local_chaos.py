@@ -225,7 +225,7 @@ def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> No
 
 def test_an_instance_tagged_again_may_have_been_too_late() -> None:
     gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
-    assert judge_state(gone, UserRequests({ONE: True}, {ONE}, 1)).clean
+    assert judge_state(gone, UserRequests({ONE: True}, {ONE}, 1)).is_clean
 
 
 def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:

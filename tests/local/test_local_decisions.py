@@ -15,7 +15,7 @@ from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.lambdas.packaged import packaged_template, with_stage_defaults
 from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
 from dyntrain.controller.local.lambdas.stream import item_key_of, shuffled_by_item
-from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, on_loopback
+from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, loopback_addresses
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
 from dyntrain.controller.local.machines.imds import Tokens, find_value
 from hypothesis import given
@@ -80,8 +80,8 @@ def test_patterns_match_a_suffix_and_only_that() -> None:
         (),
     )
     origin = events.EventOrigin("123456789012", "us-east-1", 0.0, "id")
-    assert rules.targets(events.tag_change(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
-    assert rules.targets(events.tag_change(origin, "i-1", ["worker"], 1, {})) == []
+    assert rules.target_functions(events.tag_event(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
+    assert rules.target_functions(events.tag_event(origin, "i-1", ["worker"], 1, {})) == []
 
 
 def test_rates_are_understood_and_calendars_are_refused_clearly() -> None:
@@ -106,13 +106,13 @@ def test_changed_keys_are_those_that_came_went_or_differ() -> None:
 
 
 def test_addresses_of_clouds_on_neighbouring_ports_differ_and_come_back_late() -> None:
-    first, second = Addresses(on_loopback(5000)), Addresses(on_loopback(5001))
+    first, second = Addresses(loopback_addresses(5000)), Addresses(loopback_addresses(5001))
     one = first.take_address()
     assert one == "127.19.136.2"
     assert one != second.take_address()
     first.release_address(one)
     assert first.take_address() != one
-    small = Addresses(on_loopback(5000, block_count=1))
+    small = Addresses(loopback_addresses(5000, block_count=1))
     assert len({small.take_address() for _ in range(253)}) == 253
     with pytest.raises(AddressesExhausted):
         small.take_address()

@@ -60,9 +60,9 @@ def knock(network: Namespaces, host: str, within: float | None = None) -> str:
 
 def test_a_host_reaches_the_gateway_until_its_link_is_cut_and_again_when_it_is_mended(network: Namespaces) -> None:
     assert knock(network, "i-1") == network.addresses[0]
-    assert network.cut("i-1")
+    assert network.cut_link("i-1")
     assert "timed out" in knock(network, "i-1", within=1)
-    assert network.mend("i-1")
+    assert network.mend_link("i-1")
     assert knock(network, "i-1") == network.addresses[0]
 
 
@@ -80,18 +80,18 @@ def speeds(network: Namespaces, host: str) -> list[str]:
 def test_a_link_is_slow_in_both_directions_until_it_is_fast_again(network: Namespaces) -> None:
     assert knock(network, "i-1") == network.addresses[0]
     assert speeds(network, "i-1") == []
-    assert network.slow("i-1", 5)
-    assert network.slow("i-1", 20)
+    assert network.slow_link("i-1", 5)
+    assert network.slow_link("i-1", 20)
     assert speeds(network, "i-1") == ["20Mbit", "20Mbit"]
     assert knock(network, "i-1") == network.addresses[0]
-    assert network.speed_up("i-1")
+    assert network.speed_up_link("i-1")
     assert speeds(network, "i-1") == []
 
 
 def test_an_unknown_host_cannot_be_cut_or_removed(network: Namespaces) -> None:
     network.remove("i-9")
-    assert not network.cut("i-9")
-    assert not network.slow("i-9", 5)
+    assert not network.cut_link("i-9")
+    assert not network.slow_link("i-9", 5)
     assert network.link_of("i-9") is None
 
 

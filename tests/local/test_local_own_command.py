@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.local.guide import program_folder
-from dyntrain.controller.local.own_command import CommandNotFound, check_command, on_bare_machines, script_of
+from dyntrain.controller.local.own_command import CommandNotFound, bare_machine_command, check_command, script_of
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import PYTHON
 
@@ -79,14 +79,14 @@ def test_bare_machines_run_what_is_on_their_volume_and_say_so_where_it_is_not(tm
     """They are systems of their own, which see nothing else of this host."""
     (tmp_path / "train.py").touch()
     wanted = (PYTHON, "train.py")
-    assert on_bare_machines(["python", "train.py"], tmp_path) == wanted
-    assert on_bare_machines(["python", "/myEFSvolume/train.py"], tmp_path)[1:] == ("/myEFSvolume/train.py",)
+    assert bare_machine_command(["python", "train.py"], tmp_path) == wanted
+    assert bare_machine_command(["python", "/myEFSvolume/train.py"], tmp_path)[1:] == ("/myEFSvolume/train.py",)
     with pytest.raises(CommandNotFound, match=r"train\.py is not in it: put the script into DIRECTORY/shared, and"):
-        on_bare_machines(["python", "train.py"], None)
+        bare_machine_command(["python", "train.py"], None)
     with pytest.raises(CommandNotFound, match=f"other.py is not in it: put the script into {tmp_path}"):
-        on_bare_machines(["python", "other.py"], tmp_path)
+        bare_machine_command(["python", "other.py"], tmp_path)
     with pytest.raises(CommandNotFound, match="is not in it"):
-        on_bare_machines(["python", str(tmp_path / "train.py")], tmp_path)
+        bare_machine_command(["python", str(tmp_path / "train.py")], tmp_path)
 
 
 def test_a_command_for_bare_machines_is_refused_before_their_image_is_made(

@@ -47,10 +47,10 @@ def test_load_that_came_after_a_bound_was_set_stretches_it_before_it_is_said_to_
 def test_who_waits_for_a_bound_looks_again_when_it_was_stretched() -> None:
     host = Host()
     deadline = Deadline(10.0, host.pace, headroom=1.0)
-    assert deadline.left == 10.0
+    assert deadline.seconds_left == 10.0
     host.slow = 3.0
     host.now += 10.0
-    assert (deadline.left, deadline.passed(), deadline.left) == (0.0, False, 20.0)
+    assert (deadline.seconds_left, deadline.passed(), deadline.seconds_left) == (0.0, False, 20.0)
 
 
 def test_load_of_a_moment_ago_still_counts_and_that_of_long_ago_does_not() -> None:

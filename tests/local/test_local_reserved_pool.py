@@ -129,7 +129,7 @@ def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_th
     account: Account,
 ) -> None:
     """Three are reserved; the two base nodes use two of them. Nobody touches the group: the pool's rule does."""
-    account.cloud.reservations.reserve("c5.large", 3)
+    account.cloud.reservations.reserve_instances("c5.large", 3)
     (worker,) = wait_for(lambda: in_group(account), 25)
     assert account.group()["DesiredCapacity"] == 1
 
@@ -164,10 +164,10 @@ def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: py
     """Through the real adapter: regional ones have no zone, filters apply, capacity has what is available."""
     reservations = toy.cloud.reservations
     regional, zonal = (
-        reservations.reserve("c5.large", 3),
-        reservations.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
+        reservations.reserve_instances("c5.large", 3),
+        reservations.reserve_instances("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
     )
-    reservations.end_reservation(reservations.reserve("c5.large", 7))
+    reservations.end_reservation(reservations.reserve_instances("c5.large", 7))
     room = reservations.reserve_capacity(
         "p3.2xlarge", 4, "us-east-1b", criteria="targeted", kind="capacity-block", seconds=900
     )

@@ -14,7 +14,7 @@ from dyntrain.controller.local.pace import patient
 WAITS = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from dyntrain.controller.local.signals import EndedBySignal, ended_by_signals
+from dyntrain.controller.local.signals import EndedBySignal, raise_on_signals
 
 number, how = int(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGHUP, signal.SIG_IGN if how == "nohup" else signal.SIG_DFL)
@@ -33,7 +33,7 @@ class Dropped:
         time.sleep(0)
 
 try:
-    with ended_by_signals() as ending:
+    with raise_on_signals() as ending:
         if how == "another thread":
             threading.Thread(target=in_another_thread, daemon=True).start()
         elif how == "dropped":

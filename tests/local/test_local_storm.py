@@ -43,19 +43,19 @@ class KeptLinks:
         self.down: set[str] = set()
         self.rates: dict[str, float] = {}
 
-    def cut(self, host: str) -> bool:
+    def cut_link(self, host: str) -> bool:
         self.down.add(host)
         return True
 
-    def mend(self, host: str) -> bool:
+    def mend_link(self, host: str) -> bool:
         self.down.remove(host)
         return True
 
-    def slow(self, host: str, megabits: float) -> bool:
+    def slow_link(self, host: str, megabits: float) -> bool:
         self.rates[host] = megabits
         return True
 
-    def speed_up(self, host: str) -> bool:
+    def speed_up_link(self, host: str) -> bool:
         del self.rates[host]
         return True
 
@@ -86,7 +86,7 @@ def test_a_killed_process_is_gone_and_counted(coordinator: subprocess.Popen[byte
     storm, _ = new_storm()
     storm.run([ProcessKill(0.0, Victim.COORDINATOR, 0.99)], 0.1)
     assert coordinator.wait(patient(10)) == -9
-    assert storm.counts == {"coordinator killed": 1}
+    assert storm.fault_counts == {"coordinator killed": 1}
 
 
 def test_a_fault_that_finds_no_victim_is_not_counted() -> None:
@@ -99,7 +99,7 @@ def test_a_fault_that_finds_no_victim_is_not_counted() -> None:
         ],
         0.1,
     )
-    assert not storm.counts
+    assert not storm.fault_counts
 
 
 def test_a_frozen_process_is_not_frozen_twice_and_runs_again_at_the_end(coordinator: subprocess.Popen[bytes]) -> None:
@@ -108,9 +108,9 @@ def test_a_frozen_process_is_not_frozen_twice_and_runs_again_at_the_end(coordina
         [ProcessFreeze(0.0, Victim.COORDINATOR, 0.5, 60.0), ProcessFreeze(0.05, Victim.COORDINATOR, 0.5, 60.0)], 0.2
     )
     assert state(coordinator) == "T"
-    storm.end()
+    storm.end_faults()
     assert state(coordinator) != "T"
-    assert storm.counts == {"coordinator frozen": 1}
+    assert storm.fault_counts == {"coordinator frozen": 1}
 
 
 def test_a_short_freeze_ends_during_the_storm(coordinator: subprocess.Popen[bytes]) -> None:
@@ -126,7 +126,7 @@ def test_disorder_and_throttling_end_with_the_storm() -> None:
     storm.run([ServiceThrottle(0.0, "ssm", 1.0, 60.0)], 0.1)
     assert disturbance.rates.throttled == {"ssm": 1.0}
     assert disturbance.rates.lost > 0
-    storm.end()
+    storm.end_faults()
     assert (disturbance.rates.throttled, disturbance.rates.lost) == ({}, 0.0)
 
 
@@ -136,8 +136,8 @@ def test_links_and_the_volume_are_struck_as_planned_and_right_again_at_the_end()
     cuts = [LinkCut(0.0, 0.0, 60.0), LinkCut(0.0, 0.0, 60.0), LinkCut(0.0, 0.0, 60.0)]
     storm.run([*cuts, LinkSlowdown(0.0, 0.99, 8.0, 60.0), VolumeStall(0.0, 60.0)], 0.1)
     assert (links.down, links.rates, volume.hangs) == ({"i-1", "i-2"}, {"i-2": 8.0}, True)
-    assert storm.counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
-    storm.end()
+    assert storm.fault_counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
+    storm.end_faults()
     assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
     assert lines[-4:] == [
         "i-1 is connected again",
@@ -152,10 +152,10 @@ def test_short_faults_of_links_and_volume_end_during_the_storm() -> None:
     storm = FaultInjector(Disturbance(1), links, lambda _: None, volume)
     storm.run([LinkCut(0.0, 0.5, 0.01), LinkSlowdown(0.0, 0.5, 8.0, 0.01), VolumeStall(0.0, 0.01)], 0.2)
     assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
-    assert storm.counts == {"link cut": 1, "link slowed": 1, "volume stalled": 1}
+    assert storm.fault_counts == {"link cut": 1, "link slowed": 1, "volume stalled": 1}
 
 
 def test_a_volume_that_does_not_hang_is_not_counted_as_stalled() -> None:
     storm = FaultInjector(Disturbance(1), None, lambda _: None, KeptVolume(can=False))
     storm.run([VolumeStall(0.0, 60.0)], 0.1)
-    assert not storm.counts
+    assert not storm.fault_counts

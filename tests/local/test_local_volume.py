@@ -18,8 +18,8 @@ LOOK_SECONDS = 1.0
 OWNER = """
 import sys
 from pathlib import Path
-from dyntrain.controller.local.chaos.volume import HangingVolume, note_own_namespace
-note_own_namespace()
+from dyntrain.controller.local.chaos.volume import HangingVolume, record_own_namespace
+record_own_namespace()
 volume = HangingVolume(Path(sys.argv[1]))
 volume.create_and_mount()
 print("made", flush=True)

@@ -37,12 +37,12 @@ def victim_processes(root: int) -> dict[Victim, list[int]]:
     """The sorted ids of the descendants of the process `root`, grouped by kind of process. Zombie processes are left
     out, because a zombie process has no command line.
     """
-    victims: dict[Victim, list[int]] = {victim_kind: [] for victim_kind in Victim}
+    pids_by_kind: dict[Victim, list[int]] = {victim_kind: [] for victim_kind in Victim}
     for pid in sorted(descendants(root)):
         victim_kind = victim_kind_of(_command_line_arguments(pid))
         if victim_kind is not None:
-            victims[victim_kind].append(pid)
-    return victims
+            pids_by_kind[victim_kind].append(pid)
+    return pids_by_kind
 
 
 def stray_processes(endpoint: str) -> list[str]:

@@ -144,8 +144,8 @@ class StateReader:
         )
         if process.returncode:
             raise RuntimeError(f"dyntrain status: {process.stderr.strip()}")
-        status: dict[str, Any] = json.loads(process.stdout)["clusters"][0]
-        return status
+        cluster_status: dict[str, Any] = json.loads(process.stdout)["clusters"][0]
+        return cluster_status
 
     def final_accuracy(self) -> float | None:
         """The validation accuracy of the last epoch that ended, or None if no epoch has ended."""
@@ -213,7 +213,7 @@ def run_chaos(
             fault_injector, people, verdict, job_report = _run_hunt(
                 cloud, volume, duration, seed, slow_factor, print_line, engine
             )
-            for line in [] if verdict.clean else last_log_lines(cloud.state_dir, verdict.stuck):
+            for line in [] if verdict.is_clean else last_log_lines(cloud.state_dir, verdict.stuck):
                 print(line)
         finally:
             if volume is not None:
@@ -221,7 +221,7 @@ def run_chaos(
     hunt_report = build_hunt_report(
         seed,
         time.monotonic() - began_at,
-        fault_injector.counts,
+        fault_injector.fault_counts,
         people.change_count,
         verdict,
         census.stray_processes(cloud.endpoint),
@@ -258,14 +258,14 @@ def _run_hunt(
     print_line: Callable[[str], None],
     engine: str,
 ) -> tuple[FaultInjector, SimulatedUsers, Verdict, dict[str, Any]]:
-    mount = cloud.state_dir / "shared"
-    write_prepare_script(mount)
+    shared_folder = cloud.state_dir / "shared"
+    write_prepare_script(shared_folder)
     command = digits_command(EPOCHS, "--batch-size", "100")
     parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
     cluster = create_stack(cloud, CLUSTER_NAME, command, parameters, CLUSTER_POLICY)
     step_monitor, state_reader, fault_injector = (
-        StepMonitor(mount, print_line),
-        StateReader(cloud, cluster, mount),
+        StepMonitor(shared_folder, print_line),
+        StateReader(cloud, cluster, shared_folder),
         FaultInjector(cloud.disturbance, cloud.network, print_line, volume),
     )
     people = SimulatedUsers(
@@ -277,7 +277,7 @@ def _run_hunt(
     )
     step_monitor.start()
     start_deadline = Deadline(START_SECONDS, headroom=1.0)
-    while not step_monitor.first_step.wait(start_deadline.left or LEDGER_POLL_SECONDS):
+    while not step_monitor.first_step.wait(start_deadline.seconds_left or LEDGER_POLL_SECONDS):
         if start_deadline.passed():
             raise NeverStarted(
                 f"the job made no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
@@ -293,11 +293,11 @@ def _run_hunt(
         duration,
     )
     people.finish_due_changes()
-    fault_injector.end()
+    fault_injector.end_faults()
     faults_ended_at = time.time()
     print_line("the faults have ended")
     verdict = _wait_until_settled(state_reader, people, print_line)
-    if verdict.clean:
+    if verdict.is_clean:
         print_line("the state is as requested; now all nodes except the base nodes are removed")
         people.remove_elastic_nodes()
         verdict = _wait_until_settled(state_reader, people, print_line)
@@ -322,19 +322,19 @@ def _wait_until_settled(
     deadline = Deadline(time_limit, headroom=1.0)
     if time_limit > QUIET_SECONDS:
         print_line(f"a node that failed too often cools down for {time_limit - QUIET_SECONDS:.0f} s more")
-    clean_verdict_count, former_epochs, printed_line = 0, state_reader.count_ended_epochs(), ""
+    clean_verdict_count, former_epoch_count, printed_line = 0, state_reader.count_ended_epochs(), ""
     while True:
         try:
             verdict = judge_state(state_reader.read_state(), people.wishes)
         except (BotoCoreError, ClientError, RuntimeError) as error:
             verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
-        clean_verdict_count = clean_verdict_count + 1 if verdict.clean else 0
-        if clean_verdict_count >= CLEAN_VERDICTS and state_reader.count_ended_epochs() >= former_epochs + 2:
+        clean_verdict_count = clean_verdict_count + 1 if verdict.is_clean else 0
+        if clean_verdict_count >= CLEAN_VERDICTS and state_reader.count_ended_epochs() >= former_epoch_count + 2:
             return verdict
         if deadline.passed():
-            if verdict.clean:
-                new_epochs = state_reader.count_ended_epochs() - former_epochs
-                verdict.stuck.append(f"the training hardly goes on: {new_epochs} epochs in {time_limit:.0f} s")
+            if verdict.is_clean:
+                new_epoch_count = state_reader.count_ended_epochs() - former_epoch_count
+                verdict.stuck.append(f"the training hardly goes on: {new_epoch_count} epochs in {time_limit:.0f} s")
             return verdict
         if (difference_line := "; ".join(verdict.stuck)) != printed_line:
             print_line(

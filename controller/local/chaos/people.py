@@ -21,12 +21,10 @@ THREAD_JOIN_SECONDS = 60.0  # limit for the end of the users' thread
 
 @dataclass
 class UserRequests:
-    """The last requests of the simulated users. `by_hand` maps each instance that users launched by hand to whether the
-    users still want the instance. `once_untagged` has each instance whose elastic tag a user has deleted at least once.
-    """
+    """The last requests of the simulated users."""
 
-    by_hand: dict[str, bool] = field(default_factory=dict)
-    once_untagged: set[str] = field(default_factory=set)
+    by_hand: dict[str, bool] = field(default_factory=dict)  # whether users still want each instance launched by hand
+    once_untagged: set[str] = field(default_factory=set)  # instances whose elastic tag a user has ever deleted
     capacity: int = 0  # the group's desired capacity
 
 
@@ -98,19 +96,19 @@ class SimulatedUsers:
         launch_answer = self._ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": self._cluster.launch_template}, MinCount=1, MaxCount=1
         )
-        instance = str(launch_answer["Instances"][0]["InstanceId"])
-        self.wishes.by_hand[instance] = True
-        return instance
+        instance_id = str(launch_answer["Instances"][0]["InstanceId"])
+        self.wishes.by_hand[instance_id] = True
+        return instance_id
 
     def _untag_instance(self, pick: float) -> str:
-        instance = _picked_instance(
+        instance_id = _picked_instance(
             [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted], pick
         )
-        if instance:
-            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
-            self.wishes.by_hand[instance] = False
-            self.wishes.once_untagged.add(instance)
-        return instance
+        if instance_id:
+            self._ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
+            self.wishes.by_hand[instance_id] = False
+            self.wishes.once_untagged.add(instance_id)
+        return instance_id
 
     def _retag_instance(self, pick: float) -> str:
         instance = _picked_instance(
@@ -136,9 +134,9 @@ class SimulatedUsers:
         this request.
         """
         self._resize_group(0)
-        for instance in [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted]:
-            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
-            self.wishes.by_hand[instance] = False
+        for instance_id in [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted]:
+            self._ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
+            self.wishes.by_hand[instance_id] = False
 
 
 def _picked_instance(candidates: list[str], fraction: float) -> str:

@@ -75,7 +75,7 @@ class LinkSlowdown:
 
     at: float  # seconds after the start of the hunt
     pick: float  # from 0 to 1; chooses one of the processes or hosts
-    megabits: float  # a second
+    megabits: float  # limit of the link, in megabits a second
     seconds: float  # duration of the fault
 
 
@@ -104,7 +104,7 @@ class Change:
     at: float  # seconds after the start of the hunt
     wish: Wish  # the kind of change
     pick: float  # from 0 to 1; chooses the instance
-    size: int  # the desired capacity
+    size: int  # the group's new desired capacity
 
 
 # (victim, relative frequency). Victims whose recovery takes long are rare.
@@ -203,10 +203,10 @@ def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> 
 
 def _random_times(randomness: random.Random, duration: float, mean_seconds: float) -> list[float]:
     random_times = []
-    at = randomness.uniform(0.3, 1.7) * mean_seconds
-    while at < duration:
-        random_times.append(at)
-        at += randomness.uniform(0.3, 1.7) * mean_seconds
+    random_time = randomness.uniform(0.3, 1.7) * mean_seconds
+    while random_time < duration:
+        random_times.append(random_time)
+        random_time += randomness.uniform(0.3, 1.7) * mean_seconds
     return random_times
 
 

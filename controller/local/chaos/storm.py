@@ -34,20 +34,20 @@ Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function th
 
 
 class Links(Protocol):
-    """The network links of the hosts on which machines run. `cut`, `mend`, `slow` and `speed_up` return whether the
-    host's link was changed; the result is False if the host no longer exists.
+    """The network links of the hosts on which machines run. All methods return whether the host's link was changed; the
+    result is False if the host no longer exists.
     """
 
     @property
     def hosts(self) -> list[str]: ...
 
-    def cut(self, host: str) -> bool: ...  # let the host's link lose all packets
+    def cut_link(self, host: str) -> bool: ...  # let the host's link lose all packets
 
-    def mend(self, host: str) -> bool: ...  # let the host's cut link carry packets again
+    def mend_link(self, host: str) -> bool: ...  # let the host's cut link carry packets again
 
-    def slow(self, host: str, megabits: float) -> bool: ...  # limit the host's link, in megabits a second
+    def slow_link(self, host: str, megabits: float) -> bool: ...  # limit the host's link, in megabits a second
 
-    def speed_up(self, host: str) -> bool: ...  # end the limit of the host's link
+    def speed_up_link(self, host: str) -> bool: ...  # end the limit of the host's link
 
 
 class Volume(Protocol):
@@ -60,8 +60,8 @@ class Volume(Protocol):
 
 class FaultInjector:
     """Apply faults to the descendants of this process. With `network`, faults also hit network links. With `volume`,
-    faults also hit the shared volume. `counts` maps each kind of fault to the number of faults that were applied. A
-    fault is not counted if no suitable process, link or volume existed.
+    faults also hit the shared volume. `fault_counts` maps each kind of fault to the number of applied faults. A fault
+    is not counted if no suitable process, link or volume existed.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class FaultInjector:
         self._counts: Counter[str] = Counter()
 
     @property
-    def counts(self) -> Counter[str]:
+    def fault_counts(self) -> Counter[str]:
         return self._counts + self._disturbance.counts
 
     def run(self, planned_faults: Sequence[Fault], duration: float) -> None:
-        """Apply the planned faults for `duration` seconds, then return. Until `end` is called, the embedded cloud also
-        loses, doubles and delays events. The caller must call `end` after `run`, because some faults may still last.
+        """Apply the planned faults for `duration` seconds, then return. The embedded cloud also loses, doubles and
+        delays events until `end_faults`. The caller must call `end_faults` after `run`, because some faults may last.
         """
         self._disturbance.set(HUNT_DISTURBANCE)
         began_at, entry_numbers = time.monotonic(), itertools.count()
@@ -95,14 +95,14 @@ class FaultInjector:
             due_seconds, _, action = heapq.heappop(due_actions)
             time.sleep(max(0.0, began_at + due_seconds - time.monotonic()))
             if pending_undo := action():
-                undo_delay_seconds, undo = pending_undo
+                undo_delay_seconds, undo_action = pending_undo
                 heapq.heappush(
-                    due_actions, (time.monotonic() - began_at + undo_delay_seconds, next(entry_numbers), undo)
+                    due_actions, (time.monotonic() - began_at + undo_delay_seconds, next(entry_numbers), undo_action)
                 )
         time.sleep(max(0.0, began_at + duration - time.monotonic()))
 
-    def end(self) -> None:
-        """End all faults that still last. `end` may be called more than once."""
+    def end_faults(self) -> None:
+        """End all faults that still last. `end_faults` may be called more than once."""
         self._disturbance.set(DisturbanceRates())
         for pid in sorted(self._frozen_pids):
             self._thaw_process(pid)
@@ -128,7 +128,7 @@ class FaultInjector:
                 return fault.seconds, partial(self._disturbance.set, HUNT_DISTURBANCE)
             case LinkCut():
                 host = self._disturb_link(
-                    fault.pick, self._cut_hosts, lambda links, host: links.cut(host), "link cut", "is cut off"
+                    fault.pick, self._cut_hosts, lambda links, host: links.cut_link(host), "link cut", "is cut off"
                 )
                 return None if host is None else (fault.seconds, partial(self._mend_link, host))
             case LinkSlowdown():
@@ -136,7 +136,7 @@ class FaultInjector:
                 host = self._disturb_link(
                     fault.pick,
                     self._slow_hosts,
-                    lambda links, host: links.slow(host, megabits),
+                    lambda links, host: links.slow_link(host, megabits),
                     "link slowed",
                     f"has a link of {megabits:g} Mb/s",
                 )
@@ -172,12 +172,12 @@ class FaultInjector:
 
     def _speed_up_link(self, host: str) -> None:
         self._slow_hosts.discard(host)
-        if self._network is not None and self._network.speed_up(host):
+        if self._network is not None and self._network.speed_up_link(host):
             self._print_line(f"the link of {host} is fast again")
 
     def _mend_link(self, host: str) -> None:
         self._cut_hosts.discard(host)
-        if self._network is not None and self._network.mend(host):
+        if self._network is not None and self._network.mend_link(host):
             self._print_line(f"{host} is connected again")
 
     def _signal_process(self, victim: Victim, pick: float, signal_number: signal.Signals, effect: str) -> int | None:

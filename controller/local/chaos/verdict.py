@@ -37,7 +37,7 @@ class Verdict:
     unwanted: list[str] = field(default_factory=list)  # unwanted instances that are not terminated
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         return not self.stuck and not self.unwanted
 
 
@@ -48,9 +48,9 @@ def judge_state(observed: ClusterState, wishes: UserRequests) -> Verdict:
     if observed.capacity != wishes.capacity:
         verdict.stuck.append(f"the group's desired capacity is {observed.capacity}, users requested {wishes.capacity}")
     if len(observed.grouped) != wishes.capacity:
-        listed_members = _listed_members(observed.grouped)
+        members_text = _members_text(observed.grouped)
         verdict.stuck.append(
-            f"the group has {len(observed.grouped)} instances ({listed_members}), users requested {wishes.capacity}"
+            f"the group has {len(observed.grouped)} instances ({members_text}), users requested {wishes.capacity}"
         )
     for instance in sorted(observed.states):
         if instance in observed.base or instance in observed.grouped or wishes.by_hand.get(instance):
@@ -84,7 +84,7 @@ def _check_unwanted_instance(instance: str, observed: ClusterState, verdict: Ver
         verdict.stuck.append(f"{instance} is terminated, but its tag says {observed.tags[instance]}")
 
 
-def _listed_members(lifecycle_states: Mapping[str, str]) -> str:
+def _members_text(lifecycle_states: Mapping[str, str]) -> str:
     return (
         ", ".join(f"{instance} {lifecycle_state}" for instance, lifecycle_state in sorted(lifecycle_states.items()))
         or "none"
@@ -95,13 +95,13 @@ def last_cool_down_end(events: Iterable[Event]) -> float:
     """The time at which the last cool-down of a failed node ends, in seconds since the Unix epoch. Returns 0.0 if no
     node waits for the end of a cool-down.
     """
-    cool_down_ends: dict[str, float] = {}
+    cool_down_end_by_node: dict[str, float] = {}
     for event in events:
         if isinstance(event, CoolingDown):
-            cool_down_ends[event.instance] = event.at + event.seconds
+            cool_down_end_by_node[event.instance] = event.at + event.seconds
         elif isinstance(event, Readmitted):
-            cool_down_ends.pop(event.instance, None)
-    return max(cool_down_ends.values(), default=0.0)
+            cool_down_end_by_node.pop(event.instance, None)
+    return max(cool_down_end_by_node.values(), default=0.0)
 
 
 def build_hunt_report(

@@ -2,7 +2,7 @@
 system wait. A network file system whose server is unreachable makes writers wait in the same way. The volume needs
 Linux, root, mkfs.ext4 and util-linux.
 
-The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). Because of the private namespace, the
+The volume must be mounted in a private mount namespace (`enter_mount_namespace`). Because of the private namespace, the
 kernel removes the mount of a killed hunt as soon as the hunt's last process ends.
 """
 
@@ -36,16 +36,16 @@ class VolumeUnavailable(LocalCloudError):
     """Raised when a file system cannot be created or mounted on this host, or by this user."""
 
 
-def in_a_mount_namespace(arguments: Sequence[str]) -> None:
+def enter_mount_namespace(arguments: Sequence[str]) -> None:
     """Restart this program in a mount namespace of its own; the process id stays the same. Does nothing if the program
     already has its own mount namespace, or if the program `unshare` is not installed.
     """
     if not _in_own_namespace() and shutil.which("unshare"):
-        note_own_namespace()
+        record_own_namespace()
         os.execvp(UNSHARE_MOUNTS[0], [*UNSHARE_MOUNTS, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
 
 
-def note_own_namespace() -> None:
+def record_own_namespace() -> None:
     """Record that this process has, or will have after its next exec, a mount namespace of its own."""
     os.environ[NAMESPACE_VARIABLE] = str(os.getpid())
 
@@ -113,16 +113,16 @@ class HangingVolume:
     def close(self, keep: bool = False) -> None:
         """Unmount the volume. With `keep`, copy the volume's files into the folder where the volume was mounted."""
         self.resume()
-        copy_folder = self._mount.with_suffix(".kept")
+        kept_folder = self._mount.with_suffix(".kept")
         if keep:
             # files may vanish while they are copied
-            subprocess.run(["cp", "-a", str(self._mount), str(copy_folder)], check=False, capture_output=True)
+            subprocess.run(["cp", "-a", str(self._mount), str(kept_folder)], check=False, capture_output=True)
         subprocess.run(
             ["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=COMMAND_SECONDS
         )
-        if copy_folder.exists():
+        if kept_folder.exists():
             shutil.rmtree(self._mount, ignore_errors=True)
-            copy_folder.rename(self._mount)
+            kept_folder.rename(self._mount)
         self._image.unlink(missing_ok=True)
 
 

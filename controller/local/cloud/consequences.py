@@ -18,7 +18,7 @@ from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
-from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
+from dyntrain.controller.local.cloud.tags import TagsByInstance, TagWatch
 from dyntrain.controller.local.events import EventOrigin
 from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.options import Options
@@ -43,9 +43,9 @@ class StateBeforeCall:
     that moto gets in place of the call's own parameters, or is None if moto gets the unchanged call.
     """
 
-    tags: Snapshot  # the instances' tags before the call
+    tags: TagsByInstance  # the instances' tags before the call
     form: dict[str, str] | None = None  # parameters that moto gets in place of the call's own
-    group_members: tuple[str, ...] = ()
+    group_members: tuple[str, ...] = ()  # instance ids of a group that the call deletes
 
 
 class Consequences:
@@ -70,10 +70,10 @@ class Consequences:
 
     def prepare_call(self, call: ApiCall) -> StateBeforeCall:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
-            tags = self._tags.tags_snapshot(call.list_values("ResourceId"))
-            for instance_id in tags:
+            tags_by_instance = self._tags.tags_snapshot(call.list_values("ResourceId"))
+            for instance_id in tags_by_instance:
                 self._past.note_former_tags(instance_id)
-            return StateBeforeCall(tags)
+            return StateBeforeCall(tags_by_instance)
         if call.service == "cloudformation" and call.action == "DeleteStack":
             prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
@@ -84,12 +84,12 @@ class Consequences:
             return StateBeforeCall({}, None, tuple(state.instance.id for state in group.instance_states))
         return StateBeforeCall({})
 
-    def apply_consequences(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
+    def apply_consequences(self, call: ApiCall, state_before: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         """Apply the effects of an API call that moto accepted, and return the answer for the client."""
         if call.service == "ec2":
-            return self._after_ec2_call(call, prepared, answer)
+            return self._after_ec2_call(call, state_before, answer)
         if call.service == "autoscaling":
-            self._after_autoscaling_call(call, prepared)
+            self._after_autoscaling_call(call, state_before)
         elif call.service == "cloudformation" and call.action == "CreateStack":
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
@@ -100,11 +100,11 @@ class Consequences:
             self._publish_put_events(call, answer)
         return answer
 
-    def _after_ec2_call(self, call: ApiCall, prepared: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
+    def _after_ec2_call(self, call: ApiCall, state_before: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         if call.action == "RunInstances":
-            return self._run_instances(answer)
+            return self._after_run_instances(answer)
         if call.action in ("CreateTags", "DeleteTags"):
-            self._tags.publish_changes(prepared.tags)
+            self._tags.publish_changes(state_before.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
             self._instances.on_profile_replaced(call.form["AssociationId"])
         elif call.action == "TerminateInstances":
@@ -122,7 +122,7 @@ class Consequences:
                 self._instances.on_reboot(instance_id)
         return answer
 
-    def _run_instances(self, answer: ApiAnswer) -> ApiAnswer:
+    def _after_run_instances(self, answer: ApiAnswer) -> ApiAnswer:
         """Correct moto's answer to RunInstances so that the answer agrees with later describe calls: new instances are
         pending, and have addresses of the embedded cloud.
         """
@@ -142,15 +142,15 @@ class Consequences:
         )
         return replace(answer, body=xml_text.encode())
 
-    def _after_autoscaling_call(self, call: ApiCall, prepared: StateBeforeCall) -> None:
+    def _after_autoscaling_call(self, call: ApiCall, state_before: StateBeforeCall) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
             desired_capacity = call.integer_parameter("DesiredCapacity")
             group.desired_capacity = group.min_size if desired_capacity is None else desired_capacity
         if call.action == "PutLifecycleHook":
             self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
-        if prepared.group_members:
-            self._groups.terminate_deleted_members(list(prepared.group_members))
+        if state_before.group_members:
+            self._groups.terminate_deleted_members(list(state_before.group_members))
         if not call.action.startswith("Describe"):
             self._groups.reconcile_groups()
 

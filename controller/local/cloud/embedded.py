@@ -115,10 +115,10 @@ class Cloud:
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://{self._bind_host}:{self._port}"
 
     @property
-    def _host(self) -> str:
+    def _bind_host(self) -> str:
         return "127.0.0.1" if self.network is None else self.network.gateway
 
     @property
@@ -175,19 +175,19 @@ class Cloud:
 
     def start(self) -> None:
         try:
-            self._start_all()
+            self._start_components()
         except BaseException:
             self.stop()
             raise
 
-    def _start_all(self) -> None:
+    def _start_components(self) -> None:
         self._make_state_dir()
         self.trace = CloudTrace(self.logs / "trace.jsonl")
         self._clean_up.callback(self.trace.close)
         if self.network is not None:
             self._clean_up.callback(self.network.stop)
             self.network.start()
-        listener = listen(self._host, self._port)
+        listener = listen(self._bind_host, self._port)
         self._clean_up.callback(listener.close)
         self._port = listener.getsockname()[1]
         self._create_components()
@@ -232,7 +232,7 @@ class Cloud:
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
         self.disturbance = Disturbance(options.seed)
-        past = PastStates(self.account, options.seed, options.behind)
+        past_states = PastStates(self.account, options.seed, options.behind)
         self.bus = EventBus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
             self.account,
@@ -246,17 +246,17 @@ class Cloud:
             self.state_dir,
             self.network,
             self.signer,
-            past,
+            past_states,
         )
-        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past)
+        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past_states)
         self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
         self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
         consequences = Consequences(
-            self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past
+            self.account, self.bus, self.instances, self.groups, options, self.stream.wake_reader, past_states
         )
         self.reservations = Reservations()
         self.front = Endpoint(
-            self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past
+            self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past_states
         )
 
     def _make_state_dir(self) -> None:
@@ -271,7 +271,7 @@ class Cloud:
 
     def _serve_endpoint(self, listener: socket.socket) -> None:
         server = make_server(
-            self._host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
+            self._bind_host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
         )
         server.daemon_threads = True  # type: ignore[attr-defined]
         server.block_on_close = False  # type: ignore[attr-defined]

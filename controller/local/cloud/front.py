@@ -106,14 +106,14 @@ class Endpoint:
             )
             if answer is not None:
                 return answer
-            prepared = self._consequences.prepare_call(call)
-            with self._past.showing_past(call, self._disturbance.extra_age_seconds()):
+            state_before = self._consequences.prepare_call(call)
+            with self._past.show_past_state(call, self._disturbance.extra_age_seconds()):
                 answer = table_answer(self._account, call) or self._ask_moto(
-                    environ, body if prepared.form is None else encode_form(prepared.form)
+                    environ, body if state_before.form is None else encode_form(state_before.form)
                 )
             if answer.status >= 300:
                 return answer
-            answer = self._consequences.apply_consequences(call, prepared, answer)
+            answer = self._consequences.apply_consequences(call, state_before, answer)
             if call.action == "RunInstances":
                 self._launches.remember_launch(call, answer)
             return answer

@@ -50,7 +50,7 @@ class Member:
     """An instance that is a member of an Auto Scaling group."""
 
     instance_id: str
-    group: str
+    group: str  # name of the Auto Scaling group
     order: int  # grows with each launch
     actions: dict[str, LifecycleAction] = field(default_factory=dict)  # waiting actions, by hook
     ending: bool = False  # whether the group has decided to terminate the instance
@@ -87,8 +87,8 @@ class Groups:
         self._members: dict[str, Member] = {}
         self._launches: dict[str, GroupLaunches] = {}
         self._launch_numbers = itertools.count()
-        instances.on_state_change = self._on_state
-        instances.on_recommendation = self._on_recommendation
+        instances.on_state_change = self._on_state_change
+        instances.on_recommendation = self._on_rebalance_recommendation
         instances.lifecycle_target = self._target_state
 
     def start(self) -> None:
@@ -244,7 +244,7 @@ class Groups:
             self._account.ec2.terminate_instances([member.instance_id])
             self._instances.on_terminate(member.instance_id)
 
-    def _on_state(self, instance_id: str, state: InstanceState) -> None:
+    def _on_state_change(self, instance_id: str, state: InstanceState) -> None:
         member = self._members.get(instance_id)
         if member is None:
             return
@@ -263,7 +263,7 @@ class Groups:
                 self._publish_activity(group, instance_id, "Terminate", ok=True)
             self.reconcile_groups()
 
-    def _on_recommendation(self, instance_id: str) -> None:
+    def _on_rebalance_recommendation(self, instance_id: str) -> None:
         member = self._members.get(instance_id)
         if member is not None and self._moto_group(member.group).capacity_rebalance:
             member.replaced = True
@@ -305,7 +305,7 @@ class Groups:
             member.actions[hook.name] = action
             origin = self._bus.origin()
             self._bus.publish(
-                events.lifecycle_action(
+                events.lifecycle_event(
                     origin, group.arn, group.name, hook.name, action.token, member.instance_id, transition
                 )
             )
@@ -399,7 +399,7 @@ class Groups:
     ) -> None:
         zone = group.availability_zones[0]
         self._bus.publish(
-            events.activity_result(
+            events.activity_event(
                 self._bus.origin(), group.arn, group.name, instance_id, activity, ok=ok, zone=zone, message=message
             )
         )

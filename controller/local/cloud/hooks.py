@@ -23,8 +23,8 @@ class LifecycleAction:
     """
 
     token: str  # identifies the lifecycle action in API calls
-    group: str
-    hook: str
+    group: str  # name of the Auto Scaling group
+    hook: str  # name of the lifecycle hook
     transition: Transition  # launching or terminating
     instance_id: str
     heartbeat: float  # seconds by which a heartbeat extends the deadline

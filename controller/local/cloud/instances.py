@@ -19,10 +19,10 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.lambdas.bus import EventBus
-from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
+from dyntrain.controller.local.machines.addresses import Addresses, loopback_addresses
 from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
-from dyntrain.controller.local.machines.imds import Tree
+from dyntrain.controller.local.machines.imds import MetadataTree
 from dyntrain.controller.local.machines.job import job_command
 from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
@@ -87,7 +87,7 @@ class Instances:
         self._options = options
         self._endpoint = endpoint
         self._network = network
-        self._addresses = Addresses(on_loopback(port) if network is None else network.addresses)
+        self._addresses = Addresses(loopback_addresses(port) if network is None else network.addresses)
         self._state_dir, self._volumes = state_dir, Volumes(state_dir)
         self._instances: dict[str, Instance] = {}
         self._stopped = False
@@ -185,7 +185,7 @@ class Instances:
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.run_after(seconds, lambda: self._end_interrupted(instance_id))
+        self._agenda.run_after(seconds, lambda: self._end_spot_instance(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -193,7 +193,7 @@ class Instances:
             self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
             self.on_recommendation(instance_id)
 
-    def _end_interrupted(self, instance_id: str) -> None:
+    def _end_spot_instance(self, instance_id: str) -> None:
         with self._account.lock:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
@@ -305,7 +305,7 @@ class Instances:
         command = job_program or tuple(
             str(volume) if argument == VOLUME_PLACEHOLDER else argument for argument in unit_arguments
         )
-        machine = self._bare_machine(instance, machine_root, machine_place, volume) or Machine(
+        machine = self._create_bare_machine(instance, machine_root, machine_place, volume) or Machine(
             self._spawner,
             machine_root,
             command,
@@ -321,17 +321,17 @@ class Instances:
         log_link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
         if not log_link.is_symlink():
             log_link.symlink_to(machine.console_path)
-        link = None if self._network is None else self._network.link_of(instance.instance_id)
+        link_name = None if self._network is None else self._network.link_of(instance.instance_id)
         self._trace.write(
             "machine",
             instance=instance.instance_id,
             address=instance.address,
-            link=link,
+            link=link_name,
             pid=machine.pid,
             command=list(command),
         )
 
-    def _bare_machine(
+    def _create_bare_machine(
         self, instance: Instance, machine_root: Path, machine_place: MachinePlace, volume: Path
     ) -> Machine | None:
         image, network = self._options.bare, self._network
@@ -382,7 +382,7 @@ class Instances:
                     self._power_on(instance)
         self._agenda.run_after(MACHINE_CHECK_SECONDS, self._check_machines)
 
-    def _metadata_tree(self, instance: Instance) -> Tree:
+    def _metadata_tree(self, instance: Instance) -> MetadataTree:
         with self._account.lock:
             moto_instance = self._moto_instance(instance.instance_id)
             shows_tags = moto_instance.metadata_options.instance_metadata_tags == "enabled"

@@ -57,11 +57,11 @@ def _instances_by_id(account: Account) -> dict[str, Any]:
 
 
 def _check_no_reserved_tag_key(call: ApiCall) -> None:
-    for name, key in call.form.items():
-        if _TAG_KEY_PARAMETER.fullmatch(name) and key.lower().startswith(RESERVED_TAG_PREFIX):
+    for parameter_name, tag_key in call.form.items():
+        if _TAG_KEY_PARAMETER.fullmatch(parameter_name) and tag_key.lower().startswith(RESERVED_TAG_PREFIX):
             error_code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
             reason = f"Tag keys starting with '{RESERVED_TAG_PREFIX}' are reserved for internal use"
-            raise ApiError(error_code, f"Value ( {key} ) for parameter key is invalid. {reason}")
+            raise ApiError(error_code, f"Value ( {tag_key} ) for parameter key is invalid. {reason}")
 
 
 def _check_tags_allowed(account: Account, call: ApiCall) -> None:
@@ -72,13 +72,13 @@ def _check_tags_allowed(account: Account, call: ApiCall) -> None:
         tags_in_metadata = (
             resource_id in instances and instances[resource_id].metadata_options.instance_metadata_tags == "enabled"
         )
-        for key in (
+        for tag_key in (
             refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if tags_in_metadata else ()
         ):
             raise ApiError(
                 "InvalidParameterValue",
-                f"'{key}' is not a valid tag key. Tag keys must match pattern ({TAG_KEY_PATTERN}), and must not be a "
-                "reserved name ('.', '..', '_index')",
+                f"'{tag_key}' is not a valid tag key. Tag keys must match pattern ({TAG_KEY_PATTERN}), and must not be "
+                "a reserved name ('.', '..', '_index')",
             )
 
 
@@ -98,22 +98,22 @@ def _check_not_protected(account: Account, call: ApiCall) -> None:
 
 
 def _check_parameter_size(document: dict[str, Any]) -> None:
-    value_bytes = len(str(document.get("Value", "")).encode())
+    value_byte_count = len(str(document.get("Value", "")).encode())
     parameter_tier = document.get("Tier", "Standard")
-    if parameter_tier == "Standard" and value_bytes > STANDARD_PARAMETER_BYTES:
+    if parameter_tier == "Standard" and value_byte_count > STANDARD_PARAMETER_BYTES:
         raise ApiError(
             "ValidationException",
             f"Standard tier parameters support a maximum parameter value of {STANDARD_PARAMETER_BYTES} characters. "
             "To create a larger parameter value, upgrade the parameter to use the advanced-parameter tier.",
         )
-    if value_bytes > ADVANCED_PARAMETER_BYTES:
+    if value_byte_count > ADVANCED_PARAMETER_BYTES:
         raise ApiError(
             "ValidationException",
             f"Advanced tier parameters support a maximum parameter value of {ADVANCED_PARAMETER_BYTES} characters.",
         )
 
 
-def _named_group(account: Account, call: ApiCall) -> Any:
+def _group_of_call(account: Account, call: ApiCall) -> Any:
     return account.autoscaling.autoscaling_groups.get(call.form.get("AutoScalingGroupName", ""))
 
 
@@ -128,7 +128,7 @@ def _check_group_exists(account: Account, call: ApiCall) -> None:
 
 
 def _check_desired_capacity(account: Account, call: ApiCall) -> None:
-    group = _named_group(account, call)
+    group = _group_of_call(account, call)
     desired_capacity = call.integer_parameter("DesiredCapacity")
     if desired_capacity is None:
         raise ApiError("ValidationError", "DesiredCapacity must be a number")
@@ -147,7 +147,7 @@ def _check_desired_capacity(account: Account, call: ApiCall) -> None:
 
 
 def _check_group_sizes(account: Account, call: ApiCall) -> None:
-    group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
+    group = _group_of_call(account, call) if call.action == "UpdateAutoScalingGroup" else None
     min_size, max_size, desired_capacity = (
         call.integer_parameter("MinSize"),
         call.integer_parameter("MaxSize"),
@@ -176,7 +176,7 @@ def _check_hook_timeout(call: ApiCall) -> None:
 
 
 def _check_group_empty(account: Account, call: ApiCall) -> None:
-    if call.form.get("ForceDelete", "false").lower() != "true" and _named_group(account, call).instance_states:
+    if call.form.get("ForceDelete", "false").lower() != "true" and _group_of_call(account, call).instance_states:
         raise ApiError(
             "ResourceInUse",
             "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) "

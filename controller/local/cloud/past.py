@@ -57,11 +57,11 @@ class PastStates:
         self._groups: dict[str, list[PastGroup]] = {}
 
     def note_launch(self, instance_id: str) -> None:
-        self._tags[instance_id] = [(self._visible_from(), None)]
+        self._tags[instance_id] = [(self._visibility_time(), None)]
 
     def note_former_tags(self, instance_id: str) -> None:
         history = self._tags.get(instance_id, [])
-        shown_until = self._visible_from(after=history[-1][0] if history else 0.0)
+        shown_until = self._visibility_time(after=history[-1][0] if history else 0.0)
         kept_entries = [entry for entry in history if entry[0] > self._clock() - HISTORY_SECONDS]
         self._tags[instance_id] = [*kept_entries, (shown_until, self._account.instance_tags(instance_id))]
 
@@ -77,23 +77,23 @@ class PastStates:
                 desired_capacity, member_states
             ):
                 continue
-            kept_states = [
+            kept_history = [
                 past_group for past_group in history[:-1] if past_group.since > now - HISTORY_SECONDS
             ] + history[-1:]
-            since = self._visible_from(after=history[-1].since) if history else now
+            shown_from = self._visibility_time(after=history[-1].since) if history else now
             self._groups[name] = [
-                *kept_states,
-                PastGroup(since, desired_capacity, tuple(copy.copy(state) for state in member_states)),
+                *kept_history,
+                PastGroup(shown_from, desired_capacity, tuple(copy.copy(state) for state in member_states)),
             ]
 
-    def _visible_from(self, after: float = 0.0) -> float:
+    def _visibility_time(self, after: float = 0.0) -> float:
         """A random time from which describe calls show a change that happens now. The result is never before `after`,
         which is the time from which describe calls show the preceding change.
         """
         return max(after, self._clock() + self._randomness.uniform(0.0, self._behind_seconds))
 
     @contextmanager
-    def showing_past(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
+    def show_past_state(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
         """A context in which moto's answers to describe calls show the state that describe calls showed `age_seconds`
         ago.
         """
@@ -101,24 +101,24 @@ class PastStates:
         if call.service == "autoscaling":
             self.note_group_states()  # record what the call may change
         if lag_seconds and call.service == "ec2" and call.action in INSTANCE_CALLS:
-            with self._instances_at(shown_at):
+            with self._show_instances_at(shown_at):
                 yield
         elif lag_seconds and call.service == "autoscaling" and call.action in GROUP_CALLS:
-            with self._groups_at(shown_at):
+            with self._show_groups_at(shown_at):
                 yield
         else:
             yield
 
     @contextmanager
-    def _instances_at(self, shown_at: float) -> Iterator[None]:
+    def _show_instances_at(self, shown_at: float) -> Iterator[None]:
         ec2 = self._account.ec2
-        kept_tags: dict[str, Tags] = {}
+        original_tags: dict[str, Tags] = {}
         hidden_instances: set[str] = set()
         for instance_id, history in self._tags.items():
             shown_tags = [tags for shown_until, tags in history if shown_until > shown_at]
             if not shown_tags:
                 continue
-            kept_tags[instance_id] = ec2.tags[instance_id]
+            original_tags[instance_id] = ec2.tags[instance_id]
             if shown_tags[0] is not None:
                 ec2.tags[instance_id] = shown_tags[0]
             elif self._randomness.random() < 0.5:
@@ -126,20 +126,20 @@ class PastStates:
                 ec2.tags[instance_id] = {}
             else:
                 ec2.tags[instance_id] = self._random_tags(
-                    shown_tags[1] if len(shown_tags) > 1 else kept_tags[instance_id]
+                    shown_tags[1] if len(shown_tags) > 1 else original_tags[instance_id]
                 )
-        kept_instances = (
+        original_instances = (
             [(reservation, reservation.instances) for reservation in ec2.reservations.values()]
             if hidden_instances
             else []
         )
-        for reservation, instances in kept_instances:
+        for reservation, instances in original_instances:
             reservation.instances = [instance for instance in instances if instance.id not in hidden_instances]
         try:
             yield
         finally:
-            ec2.tags.update(kept_tags)
-            for reservation, instances in kept_instances:
+            ec2.tags.update(original_tags)
+            for reservation, instances in original_instances:
                 reservation.instances = instances
 
     def _random_tags(self, tags: Tags | None) -> Tags:
@@ -152,9 +152,9 @@ class PastStates:
         )
 
     @contextmanager
-    def _groups_at(self, shown_at: float) -> Iterator[None]:
+    def _show_groups_at(self, shown_at: float) -> Iterator[None]:
         groups = self._account.autoscaling.autoscaling_groups
-        kept_groups = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
+        original_groups = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
         for name, group in groups.items():
             history = self._groups[name]
             shown_group = next(
@@ -164,5 +164,5 @@ class PastStates:
         try:
             yield
         finally:
-            for name, (desired_capacity, member_states) in kept_groups.items():
+            for name, (desired_capacity, member_states) in original_groups.items():
                 groups[name].desired_capacity, groups[name].instance_states = desired_capacity, member_states

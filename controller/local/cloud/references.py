@@ -33,11 +33,11 @@ def add_public_images(account: Account) -> None:
     """Add the public parameters of machine images to moto's parameters. API calls cannot add the public parameters,
     because no account may write below /aws/service.
     """
-    parameters: Any = ssm_backends[account.number][account.region]
+    ssm_backend: Any = ssm_backends[account.number][account.region]
     for parameter_name in PUBLIC_IMAGE_PARAMETERS:
-        image_parameter = copy(parameters.get_parameter(AMAZON_LINUX_PARAMETER))
+        image_parameter = copy(ssm_backend.get_parameter(AMAZON_LINUX_PARAMETER))
         image_parameter.name = parameter_name
-        parameters._parameters[parameter_name].append(image_parameter)
+        ssm_backend._parameters[parameter_name].append(image_parameter)
 
 
 def _is_wait_condition(get_att: Any, resources_map: Any) -> bool:

@@ -23,11 +23,11 @@ YEAR_SECONDS = 365 * 86_400.0
 class ReservedInstances:
     """A purchase of Reserved Instances. Without `zone`, the purchase is regional, and describe calls show no zone."""
 
-    id: str
+    id: str  # of the purchase
     instance_type: str
-    count: int  # reserved instances
+    count: int  # number of reserved instances
     zone: str | None
-    platform: str
+    platform: str  # productDescription, such as Linux/UNIX (Amazon VPC)
     tenancy: str
     start: float  # seconds since the Unix epoch
     end: float  # seconds since the Unix epoch
@@ -36,16 +36,16 @@ class ReservedInstances:
 
 @dataclass(frozen=True)
 class CapacityReservation:
-    id: str
+    id: str  # of the reservation
     instance_type: str
-    total: int  # reserved instances
+    total: int  # number of reserved instances
     zone: str
-    platform: str
+    platform: str  # instancePlatform, such as Linux/UNIX
     tenancy: str
     criteria: str  # instanceMatchCriteria: open or targeted
     kind: str  # reservationType: default or capacity-block
     end: float | None  # seconds since the Unix epoch, or None without an end
-    used: int = 0  # instances that run in the reservation
+    used: int = 0  # number of instances that run in the reservation
     state: str = "active"
 
 
@@ -57,7 +57,7 @@ class Reservations:
         self._purchases: dict[str, ReservedInstances] = {}
         self._capacity_reservations: dict[str, CapacityReservation] = {}
 
-    def reserve(
+    def reserve_instances(
         self,
         instance_type: str,
         count: int,
@@ -118,7 +118,7 @@ class Reservations:
         """The answer to a describe call for reservations, or None for any other API call."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
-        requested_states = _filtered_states(call)
+        requested_states = _requested_states(call)
         with self._lock:
             purchases, capacity_reservations = (
                 list(self._purchases.values()),
@@ -145,7 +145,7 @@ class Reservations:
         )
 
 
-def _filtered_states(call: ApiCall) -> list[str]:
+def _requested_states(call: ApiCall) -> list[str]:
     filter_prefixes = [
         key.removesuffix(".Name")
         for key, value in call.form.items()
@@ -155,12 +155,12 @@ def _filtered_states(call: ApiCall) -> list[str]:
 
 
 def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
-    place_fields = (
+    scope_fields = (
         {"scope": "Region"}
         if purchase.zone is None
         else {"scope": "Availability Zone", "availabilityZone": purchase.zone}
     )
-    return place_fields | {
+    return scope_fields | {
         "reservedInstancesId": purchase.id,
         "instanceType": purchase.instance_type,
         "instanceCount": str(purchase.count),
@@ -177,12 +177,12 @@ def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
 
 
 def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
-    end_fields = (
+    end_date_fields = (
         {"endDateType": "unlimited"}
         if reservation.end is None
         else {"endDateType": "limited", "endDate": timestamp(reservation.end)}
     )
-    return end_fields | {
+    return end_date_fields | {
         "capacityReservationId": reservation.id,
         "instanceType": reservation.instance_type,
         "instancePlatform": reservation.platform,

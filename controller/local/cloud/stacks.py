@@ -75,8 +75,8 @@ def _complete_table(account: Account, name: str, properties: dict[str, Any]) -> 
 
 
 def _complete_role(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
-    for policy in properties.get("ManagedPolicyArns", []):
-        account.iam.attach_role_policy(policy, name)
+    for policy_arn in properties.get("ManagedPolicyArns", []):
+        account.iam.attach_role_policy(policy_arn, name)
     return []
 
 
@@ -132,8 +132,8 @@ def _release_address(account: Account, name: str) -> None:
 
 
 def _detach_policies(account: Account, name: str) -> None:
-    for policy in list(account.iam.get_role(name).managed_policies):
-        account.iam.detach_role_policy(policy, name)
+    for policy_arn in list(account.iam.get_role(name).managed_policies):
+        account.iam.detach_role_policy(policy_arn, name)
 
 
 _PREPARATION_BY_TYPE = {  # in order: a resource comes before the resources that it depends on

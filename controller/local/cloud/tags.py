@@ -6,7 +6,7 @@ from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.lambdas.bus import EventBus
 
-Snapshot = dict[str, dict[str, str]]
+TagsByInstance = dict[str, dict[str, str]]
 
 
 def changed_keys(former_tags: dict[str, str], present_tags: dict[str, str]) -> list[str]:
@@ -27,14 +27,14 @@ class TagWatch:
         self._bus = bus
         self._versions: dict[str, int] = {}
 
-    def tags_snapshot(self, resource_ids: list[str]) -> Snapshot:
+    def tags_snapshot(self, resource_ids: list[str]) -> TagsByInstance:
         return {
             resource_id: self._account.instance_tags(resource_id)
             for resource_id in resource_ids
             if resource_id.startswith("i-")
         }
 
-    def publish_changes(self, former_snapshot: Snapshot) -> None:
+    def publish_changes(self, former_snapshot: TagsByInstance) -> None:
         """Publish one event for each instance whose tags differ from `former_snapshot`."""
         for instance_id, former_tags in former_snapshot.items():
             present_tags = self._account.instance_tags(instance_id)
@@ -42,5 +42,5 @@ class TagWatch:
                 tag_version = self._versions[instance_id] = self._versions.get(instance_id, 0) + 1
                 published_tags = {key: value for key, value in present_tags.items() if not key.startswith("aws:")}
                 self._bus.publish(
-                    events.tag_change(self._bus.origin(), instance_id, changed_tag_keys, tag_version, published_tags)
+                    events.tag_event(self._bus.origin(), instance_id, changed_tag_keys, tag_version, published_tags)
                 )

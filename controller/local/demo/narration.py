@@ -111,5 +111,5 @@ class Narrator:
         self._last_shown_epoch = self._skipped_epoch = None
         if self._end_hint:
             self._display.show_line(self._end_hint)
-        log = self._log_of(instance)
-        self._display.show_line(ending if log is None else f"{ending}; its log: {log}")
+        log_path = self._log_of(instance)
+        self._display.show_line(ending if log_path is None else f"{ending}; its log: {log_path}")

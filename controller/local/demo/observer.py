@@ -31,12 +31,12 @@ class Observations:
     the Unix epoch.
     """
 
-    statuses: Statuses = field(default_factory=dict)
+    statuses: Statuses = field(default_factory=dict)  # values of each instance's status tag
     states: dict[str, str] = field(default_factory=dict)  # the EC2 state of each instance
     addresses: dict[str, str] = field(default_factory=dict)  # the private address of each instance
     base: set[str] = field(default_factory=set)  # the instances that are base nodes
-    terminated_at: dict[str, float] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    terminated_at: dict[str, float] = field(default_factory=dict)  # the time of each instance's termination
+    events: list[Event] = field(default_factory=list)  # of the job
 
     def status(self, instance: str) -> str | None:
         """The last observed value of the instance's status tag, or None if no status tag was observed."""
@@ -45,7 +45,7 @@ class Observations:
     def of_type(self, event_type: type[EventType]) -> list[EventType]:
         return [event for event in self.events if isinstance(event, event_type)]
 
-    def left_running(self) -> list[str]:
+    def running_ids(self) -> list[str]:
         """The ids of elastic instances that still run, and therefore would cost money in AWS."""
         return sorted(
             instance
@@ -102,7 +102,7 @@ class Observer:
                 )
 
     @property
-    def ledger(self) -> Path:
+    def ledger_folder(self) -> Path:
         """The ledger folder of the cluster's current job. Raises OSError before the first job has begun."""
         return self._job_folder().ledger
 
@@ -121,7 +121,7 @@ class Observer:
         instances, statuses = self._read_instances(), self._read_statuses()
         events = self._new_events()
         with self._changed:
-            self._note_instances(instances)
+            self._record_instances(instances)
             for instance, status in statuses.items():
                 history = self.observations.statuses.setdefault(instance, [])
                 if not history or history[-1][1] != status:
@@ -145,7 +145,7 @@ class Observer:
         pages = self._ec2.get_paginator("describe_tags").paginate(Filters=[{"Name": "key", "Values": [STATUS_TAG]}])
         return {tag["ResourceId"]: tag["Value"] for page in pages for tag in page["Tags"]}
 
-    def _note_instances(self, instances: list[dict[str, Any]]) -> None:
+    def _record_instances(self, instances: list[dict[str, Any]]) -> None:
         for instance in instances:
             instance_id, state = instance["InstanceId"], instance["State"]["Name"]
             if any(tag["Key"] == BASE_TAG for tag in instance.get("Tags", [])):

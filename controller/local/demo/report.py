@@ -21,7 +21,7 @@ class DemoRequest:
     Unix epoch.
     """
 
-    instance: str
+    instance: str  # instance id
     requested_at: float
 
 
@@ -49,7 +49,7 @@ def build_report(
         "samples_lost": audit.lost,
         "samples_doubled": audit.doubled,
         "survivor_pids_unchanged": pids_unchanged(observations),
-        "instances_left_running": observations.left_running(),
+        "instances_left_running": observations.running_ids(),
         "final_val_accuracy": epochs[-1]["val_accuracy"] if epochs else None,
     }
 
@@ -74,9 +74,9 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
         problems.append("the process id of a remaining worker changed")
     if report["instances_left_running"]:
         problems.append(f"elastic instances still run: {', '.join(report['instances_left_running'])}")
-    for source in ("told", "seen"):
-        for instance, sentence in unexplained_changes(report, report[f"statuses_{source}"]):
-            problems.append(f"{instance}, statuses_{source}: {sentence}")
+    for status_source in ("told", "seen"):
+        for instance, sentence in unexplained_changes(report, report[f"statuses_{status_source}"]):
+            problems.append(f"{instance}, statuses_{status_source}: {sentence}")
     expected_statuses = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])

@@ -23,7 +23,7 @@ from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import DemoRequest, build_report, shortcomings
 from dyntrain.controller.local.demo.statuses import read_trail, wait_until_removed
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
-from dyntrain.controller.local.viewer import dashboard
+from dyntrain.controller.local.viewer import run_dashboard
 from dyntrain.training import events
 from dyntrain.training.audit import Audit, audit_directory
 from dyntrain.training.report.source import audit_text, write_page
@@ -32,7 +32,7 @@ from dyntrain.training.report.story import story_of_events
 
 CLUSTER_NAME = "demo"
 STORY_STEP_SECONDS = 60.0  # bound of each step of the story
-RELEASE_SECONDS = 15.0  # limit for the end of all elastic instances
+END_SECONDS = 15.0  # limit for the end of all elastic instances
 
 
 @dataclass
@@ -84,9 +84,9 @@ class DemoStory:
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
         self._wait_for_leave(group_instance, requested_at)
 
-        epochs = len(self.observer.observations.of_type(events.Segment))
+        epoch_count = len(self.observer.observations.of_type(events.Segment))
         self._wait_until(
-            lambda observations: len(observations.of_type(events.Segment)) > epochs,
+            lambda observations: len(observations.of_type(events.Segment)) > epoch_count,
             "an epoch ends with the remaining workers",
         )
         self.display.show_line("> the demo is over; the job would train on")
@@ -131,7 +131,7 @@ def run_demo(
         display.show_line(f"embedded cloud at {cloud.endpoint}")
         display.set_activity("the page starts")
         page_address = (
-            f"{exit_stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER_NAME}"
+            f"{exit_stack.enter_context(run_dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER_NAME}"
         )
         display.show_line(
             f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page_address}"
@@ -167,12 +167,12 @@ def _play_story(
     """Create the demo's cluster and run the demo's steps. Returns the report, the problems, and the input of the
     report's HTML page, which is None if the job had no events.
     """
-    mount = cloud.state_dir / "shared"
+    shared_folder = cloud.state_dir / "shared"
     display.set_activity("the cluster's stack is created")
-    write_prepare_script(mount)
+    write_prepare_script(shared_folder)
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER_NAME, command, policy={"resync_seconds": 5.0})
-    observer = Observer(cloud.client("ec2"), CLUSTER_NAME, mount, display.show_line)
+    observer = Observer(cloud.client("ec2"), CLUSTER_NAME, shared_folder, display.show_line)
     observer.on_event = Narrator(display).show_event
     observer.start()
     story = DemoStory(cloud, cluster, observer, display)
@@ -184,20 +184,18 @@ def _play_story(
     display.set_activity("waiting until all elastic instances have ended")
     with suppress(TimeoutError):  # the report names instances that still run
         observer.wait_for(
-            lambda observations: not observations.left_running(), RELEASE_SECONDS, "the end of all elastic instances"
+            lambda observations: not observations.running_ids(), END_SECONDS, "the end of all elastic instances"
         )
     observer.stop()
     display.set_activity("the job's samples are audited")
     audit = _audit_samples(observer)
     dynamodb = cloud.client("dynamodb")
     left_instances = {leave.instance for leave in story.leaves}
-    statuses = wait_until_removed(
-        lambda: read_trail(dynamodb, cloud.table, CLUSTER_NAME), left_instances, RELEASE_SECONDS
-    )
-    report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, mount)
+    statuses = wait_until_removed(lambda: read_trail(dynamodb, cloud.table, CLUSTER_NAME), left_instances, END_SECONDS)
+    report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, shared_folder)
     job_events = observer.observations.events
     page_input = (
-        (story_of_events(f"{CLUSTER_NAME}: the demo", job_events), audit_text(observer.ledger.parent))
+        (story_of_events(f"{CLUSTER_NAME}: the demo", job_events), audit_text(observer.ledger_folder.parent))
         if job_events
         else None
     )
@@ -207,7 +205,7 @@ def _play_story(
 def _audit_samples(observer: Observer) -> Audit:
     """The audit of the job's samples; an empty audit if the job has not begun."""
     try:
-        return audit_directory(observer.ledger)
+        return audit_directory(observer.ledger_folder)
     except (OSError, ValueError):
         return Audit(0)
 

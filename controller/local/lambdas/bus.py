@@ -51,7 +51,7 @@ class EventBus:
         return EventOrigin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
 
     def publish(self, event: Event) -> None:
-        target_functions = self._rules.targets(event)
+        target_functions = self._rules.target_functions(event)
         self._trace.write("event", event=event, targets=target_functions)
         for function in target_functions:
             self.deliver(function, event)

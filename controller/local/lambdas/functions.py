@@ -38,9 +38,9 @@ class InvocationResult:
     """
 
     kind: str  # ok, error, timeout, died or stopped
-    error_type: str = ""
-    error: str = ""
-    result: Any = None
+    error_type: str = ""  # name of the exception's type, or Lambda's error type
+    error: str = ""  # the error message
+    result: Any = None  # what the handler returned
 
     @property
     def ok(self) -> bool:
@@ -49,7 +49,7 @@ class InvocationResult:
 
 @dataclass(frozen=True)
 class Invocation:
-    function: str
+    function: str  # name of the Lambda function
     event: Any
     request_id: str
     attempt: int = 1  # counts the attempts of an asynchronous invocation

@@ -95,7 +95,7 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     from chalice.policy import AppPolicyGenerator
     from chalice.utils import OSUtils
 
-    class NoZip:
+    class SetZipName:
         def handle(self, config: Any, resource: Any) -> None:
             if type(resource).__name__ == "DeploymentPackage":
                 resource.filename = ZIP_NAME
@@ -108,7 +108,7 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     )
     os_utilities = OSUtils()
     policy_generator = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=os_utilities), osutils=os_utilities)
-    build_steps: list[Any] = [InjectDefaults(), NoZip(), policy_generator, LambdaEventSourcePolicyInjector()]
+    build_steps: list[Any] = [InjectDefaults(), SetZipName(), policy_generator, LambdaEventSourcePolicyInjector()]
     resource_builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=build_steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
     template = SAMTemplateGenerator(config, options).generate(

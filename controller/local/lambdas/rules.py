@@ -28,13 +28,13 @@ def matches_pattern(pattern: dict[str, Any], event: Event) -> bool:
 
 @dataclass(frozen=True)
 class PatternRule:
-    function: str
-    pattern: dict[str, Any]
+    function: str  # name of the Lambda function
+    pattern: dict[str, Any]  # EventBridge's pattern of events
 
 
 @dataclass(frozen=True)
 class ScheduleRule:
-    function: str
+    function: str  # name of the Lambda function
     period: float  # seconds
 
 
@@ -44,22 +44,20 @@ class StreamRule:
     in `filters` matches the record, or if `filters` is empty.
     """
 
-    function: str
+    function: str  # name of the Lambda function
     batch: int  # most records of one invocation
     stream_arn: str
-    filters: tuple[dict[str, Any], ...] = ()
+    filters: tuple[dict[str, Any], ...] = ()  # patterns of stream records
 
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function. `destination` is the ARN of the SQS queue for events that the function could not handle, or an
-    empty text without a queue.
-    """
+    """The settings of a Lambda function."""
 
-    name: str
+    name: str  # name of the Lambda function
     timeout: float  # seconds
     variables: dict[str, str]  # environment variables
-    destination: str
+    destination: str  # ARN of the SQS queue for failed events, or "" without a queue
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Rules:
     schedules: tuple[ScheduleRule, ...]  # rules that run periodically
     streams: tuple[StreamRule, ...]  # rules that deliver stream records
 
-    def targets(self, event: Event) -> list[str]:
+    def target_functions(self, event: Event) -> list[str]:
         """The names of the functions with a pattern that matches the event, without duplicates."""
         return list(dict.fromkeys(rule.function for rule in self.patterns if matches_pattern(rule.pattern, event)))
 

@@ -28,7 +28,7 @@ class LambdaContext:
     function_name: str
     aws_request_id: str
     invoked_function_arn: str
-    deadline: float
+    deadline: float  # seconds since the Unix epoch
     memory_limit_in_mb: int = 256
     function_version: str = "$LATEST"
     log_group_name: str = "embedded"

@@ -26,7 +26,7 @@ class RuleSchedule:
     def run_now(self, function: str) -> None:
         """Run the scheduled rule of `function` now, in addition to its schedule."""
         rule_arn = self._account.arn("events", f"rule/{function}")
-        self._bus.deliver(function, events.scheduled(self._bus.origin(), rule_arn), losable=False)
+        self._bus.deliver(function, events.scheduled_event(self._bus.origin(), rule_arn), losable=False)
 
     def _schedule_next(self, rule: ScheduleRule) -> None:
         def run_rule() -> None:

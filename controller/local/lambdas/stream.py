@@ -24,16 +24,16 @@ from dyntrain.controller.local.lambdas.rules import StreamRule, matches_pattern
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.trace import CloudTrace
 
-Record = dict[str, Any]
+StreamRecord = dict[str, Any]
 
 IDLE_POLL_SECONDS = 0.5
 
 
-def item_key_of(record: Record) -> str:
+def item_key_of(record: StreamRecord) -> str:
     return json.dumps(record["dynamodb"]["Keys"], sort_keys=True)
 
 
-def to_lambda_record(record: Record, region: str, stream_arn: str) -> Record:
+def to_lambda_record(record: StreamRecord, region: str, stream_arn: str) -> StreamRecord:
     """Convert moto's stream record to the format that Lambda functions receive
     (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
     """
@@ -47,9 +47,9 @@ def to_lambda_record(record: Record, region: str, stream_arn: str) -> Record:
     return {**record, "awsRegion": region, "eventSourceARN": stream_arn, "dynamodb": item_change}
 
 
-def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Record]:
+def shuffled_by_item(records: list[StreamRecord], chance: random.Random) -> list[StreamRecord]:
     """The records in a random order, but with all records of the same item in their original order."""
-    records_by_item: dict[str, deque[Record]] = defaultdict(deque)
+    records_by_item: dict[str, deque[StreamRecord]] = defaultdict(deque)
     for record in records:
         records_by_item[item_key_of(record)].append(record)
     key_order = [key for key, item_records in records_by_item.items() for _ in item_records]
@@ -63,16 +63,16 @@ class RecordLane:
     """
 
     def __init__(self) -> None:
-        self.records: deque[Record] = deque()
+        self.records: deque[StreamRecord] = deque()
         self.changed = threading.Condition()
         self.stopped = False
 
-    def put(self, record: Record) -> None:
+    def put(self, record: StreamRecord) -> None:
         with self.changed:
             self.records.append(record)
             self.changed.notify()
 
-    def take_batch(self, window_seconds: float, record_limit: int) -> list[Record]:
+    def take_batch(self, window_seconds: float, record_limit: int) -> list[StreamRecord]:
         """Wait for a record, then wait at most `window_seconds` for more records, and return up to `record_limit`
         records. Returns an empty list once the lane is stopped.
         """
@@ -130,7 +130,7 @@ class TableStream:
         for thread in self._threads:
             thread.start()
 
-    def wake(self) -> None:
+    def wake_reader(self) -> None:
         """Make the reading thread look for new stream records, because a table was written."""
         self._table_changed.set()
 
@@ -159,7 +159,7 @@ class TableStream:
                     if not rule.filters or any(matches_pattern(pattern, lambda_record) for pattern in rule.filters):
                         lanes[zlib.crc32(item_key_of(lambda_record).encode()) % len(lanes)].put(lambda_record)
 
-    def _new_records(self, stream_arn: str, read_count: int) -> list[Record]:
+    def _new_records(self, stream_arn: str, read_count: int) -> list[StreamRecord]:
         table_name = stream_arn.partition(":table/")[2].partition("/")[0]
         with self._account.lock:
             table = self._account.dynamodb.tables.get(table_name)
@@ -174,7 +174,7 @@ class TableStream:
             if self._random.random() < self._options.duplicate_fraction:
                 self._deliver_batch(rule, shuffled_batch)
 
-    def _deliver_batch(self, rule: StreamRule, batch: list[Record], attempt: int = 1) -> None:
+    def _deliver_batch(self, rule: StreamRule, batch: list[StreamRecord], attempt: int = 1) -> None:
         invocation_result = self._lambdas.invoke(rule.function, {"Records": batch})
         if invocation_result.ok or invocation_result.kind == "stopped" or self._stopping.is_set():
             return

@@ -11,7 +11,7 @@ class AddressesExhausted(Exception):
     """Raised when every private address of the embedded cloud belongs to an instance that still runs."""
 
 
-def on_loopback(port: int, block_count: int = 64) -> list[str]:
+def loopback_addresses(port: int, block_count: int = 64) -> list[str]:
     """The addresses, in 127.0.0.0/8, for machines of a cloud without network namespaces. On Linux, processes can bind
     every address in 127.0.0.0/8.
 
@@ -20,9 +20,9 @@ def on_loopback(port: int, block_count: int = 64) -> list[str]:
     """
     ports = [(port + block_number) % 65536 for block_number in range(block_count)]
     return [
-        f"127.{port_of_block // 256}.{port_of_block % 256}.{host + 2}"
+        f"127.{port_of_block // 256}.{port_of_block % 256}.{host_number + 2}"
         for port_of_block in ports
-        for host in range(ADDRESSES_PER_BLOCK)
+        for host_number in range(ADDRESSES_PER_BLOCK)
     ]
 
 

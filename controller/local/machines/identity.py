@@ -15,7 +15,7 @@ from functools import cached_property
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from dyntrain.controller.local.events import timestamp
-from dyntrain.controller.local.machines.imds import Tree, format_identity_document
+from dyntrain.controller.local.machines.imds import MetadataTree, format_identity_document
 
 INSTANCE_ROLE = "dyntrain-node"
 CREDENTIAL_SECONDS = 6 * 3600.0
@@ -23,9 +23,7 @@ CREDENTIAL_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """Facts about an instance that the instance's metadata service shows. `tags` is None if the instance's metadata
-    options hide the tags. `notice` is the pair (action, time) of a Spot interruption.
-    """
+    """Facts about an instance that the instance's metadata service shows."""
 
     instance_id: str
     image_id: str
@@ -33,14 +31,14 @@ class InstanceFacts:
     address: str  # private IP address
     zone: str
     region: str
-    account: str
-    launched_at: float
-    tags: dict[str, str] | None
-    target_state: str | None = None
+    account: str  # number of the AWS account
+    launched_at: float  # seconds since the Unix epoch
+    tags: dict[str, str] | None  # None if the instance's metadata options hide the tags
+    target_state: str | None = None  # lifecycle state that the Auto Scaling group aims at
     notice: tuple[str, float] | None = None  # (action, time) of a Spot interruption
-    rebalance_at: float | None = None
+    rebalance_at: float | None = None  # time of EC2's rebalance recommendation
     user_data: str = ""
-    launch_index: int = 0
+    launch_index: int = 0  # number of the instance in its launch call
 
 
 @dataclass(frozen=True)
@@ -100,12 +98,12 @@ def role_credentials(facts: InstanceFacts, now: float) -> str:
     )
 
 
-def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
+def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> MetadataTree:
     """All values of the metadata service, as a tree of dicts below the root path."""
     document_text = identity_document(facts)
     domain_name = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
     host_name = f"ip-{facts.address.replace('.', '-')}.{domain_name}"
-    metadata_entries: Tree = {
+    metadata_entries: MetadataTree = {
         "ami-id": facts.image_id,
         "ami-launch-index": facts.launch_index,
         "hostname": host_name,
@@ -131,7 +129,7 @@ def metadata_tree(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
         metadata_entries["events"] = {
             "recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}
         }
-    latest_tree: Tree = {
+    latest_tree: MetadataTree = {
         "meta-data": metadata_entries,
         "dynamic": {"instance-identity": {"document": document_text, "signature": signer.sign(document_text)}},
     }

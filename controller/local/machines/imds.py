@@ -32,10 +32,10 @@ NOT_FOUND_PAGE = """\
 </html>
 """
 
-Tree = dict[str, Any]
+MetadataTree = dict[str, Any]
 
 
-def find_value(tree: Tree, path: str) -> str | None:
+def find_value(tree: MetadataTree, path: str) -> str | None:
     """The value at `path` in the tree, or None if nothing has this path. If `path` names a folder, the value is a list
     of the folder's names, one in each line, with / after the name of a subfolder.
     """
@@ -132,7 +132,7 @@ class MetadataService:
 
     def __init__(
         self,
-        metadata: Callable[[], Tree],
+        metadata: Callable[[], MetadataTree],
         host: str = "127.0.0.1",
         listen: Callable[[], socket.socket] | None = None,
         tokens_required: Callable[[], bool] = lambda: True,

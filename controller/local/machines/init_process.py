@@ -25,10 +25,10 @@ from collections.abc import Callable
 from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, descendants, die_with_parent, kill_all
 
-FIRST_RESTART_DELAY = 0.5
-LONGEST_RESTART_DELAY = 10.0
-STEADY_SECONDS = 30.0
-KILL_SECONDS = 5.0
+FIRST_RESTART_DELAY = 0.5  # seconds
+LONGEST_RESTART_DELAY = 10.0  # seconds
+STEADY_SECONDS = 30.0  # after this time without a failure, the restart delay is short again
+KILL_SECONDS = 5.0  # limit for the kill of all descendants
 OFF_BY_ITSELF_EXIT_CODE = 77
 CLOUD_DIED_SIGNAL = signal.SIGUSR2
 POWER_CUT_SIGNALS = {signal.SIGUSR1, CLOUD_DIED_SIGNAL}

@@ -35,8 +35,8 @@ COMPLETE_MARKER = ".complete"
 
 def repository_root() -> Path | None:
     """The root of the repository from which dyntrain is imported, or None if dyntrain is an installed wheel."""
-    face_folder = Path(dyntrain.__file__).resolve().parent
-    return face_folder.parents[1] if (face_folder.parent.name, face_folder.name) == ("training", "face") else None
+    package_dir = Path(dyntrain.__file__).resolve().parent
+    return package_dir.parents[1] if (package_dir.parent.name, package_dir.name) == ("training", "face") else None
 
 
 def node_python() -> str:
@@ -70,20 +70,20 @@ def build_environment(root: Path) -> Path:
     environments_folder = root / "build" / "nodes"
     environments_folder.mkdir(parents=True, exist_ok=True)
     with _exclusive_lock(environments_folder / ".lock"):
-        environment = environments_folder / _source_digest(root)
-        if not (environment / COMPLETE_MARKER).exists():
+        environment_folder = environments_folder / _source_digest(root)
+        if not (environment_folder / COMPLETE_MARKER).exists():
             _remove_unused_environments(environments_folder)
-            _install_wheel(root, environment)
-        (environment / COMPLETE_MARKER).touch()
-        return environment
+            _install_wheel(root, environment_folder)
+        (environment_folder / COMPLETE_MARKER).touch()
+        return environment_folder
 
 
 def _source_digest(root: Path) -> str:
     """A digest of the source files, the Python version and the folder of this process's environment."""
     digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
     for source_name in SOURCE_NAMES:
-        source = root / source_name
-        for path in [source] if source.is_file() else sorted(source.rglob("*")):
+        source_path = root / source_name
+        for path in [source_path] if source_path.is_file() else sorted(source_path.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
                 source_bytes = path.read_bytes()
                 digest.update(f"{path.relative_to(root)} {len(source_bytes)}\n".encode() + source_bytes)

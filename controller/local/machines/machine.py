@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyntrain.controller.local.machines.imds import MetadataService, Tree
+from dyntrain.controller.local.machines.imds import MetadataService, MetadataTree
 from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF_EXIT_CODE
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
@@ -29,7 +29,7 @@ class MachinePlace:
     """
 
     services: str = "127.0.0.1"  # the address of the cloud's services for this machine
-    enter: tuple[str, ...] = ()  # prefix of a command that runs in this place
+    argv_prefix: tuple[str, ...] = ()  # prefix of a command that runs in this place
     tokens_required: Callable[[], bool] = lambda: True
 
 
@@ -45,7 +45,7 @@ class Machine:
         command: tuple[str, ...],
         endpoint: str,
         stop_seconds: float,
-        metadata: Callable[[], Tree],
+        metadata: Callable[[], MetadataTree],
         place: MachinePlace,
         off_with_program: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class Machine:
         )
         init_command = (sys.executable, "-m", "dyntrain.controller.local.machines.init_process", *init_options)
         self._start_init_process(
-            (*self._place.enter, *init_command), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={metadata_url}"
+            (*self._place.argv_prefix, *init_command), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={metadata_url}"
         )
 
     def _start_init_process(self, argv: tuple[str, ...], environment: dict[str, str], environment_mark: str) -> None:

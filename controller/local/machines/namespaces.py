@@ -64,7 +64,7 @@ class Namespaces:
     @property
     def addresses(self) -> list[str]:
         """The IP addresses that hosts of the network can have."""
-        return [f"{self._prefix}.{host}" for host in range(2, 255)]
+        return [f"{self._prefix}.{host_number}" for host_number in range(2, 255)]
 
     def start(self) -> None:
         """Create the network's bridge. Raises NamespacesUnavailable."""
@@ -150,13 +150,13 @@ class Namespaces:
         """The name of the host's network link on the bridge, or None if the host does not exist."""
         return self._links.get(host)
 
-    def cut(self, host: str) -> bool:
+    def cut_link(self, host: str) -> bool:
         """Cut the host's network link, so that packets are lost in both directions without an error. Returns False if
         the host does not exist.
         """
         return self._set_link_state(host, "down")
 
-    def mend(self, host: str) -> bool:
+    def mend_link(self, host: str) -> bool:
         return self._set_link_state(host, "up")
 
     def _set_link_state(self, host: str, state: str) -> bool:
@@ -167,30 +167,30 @@ class Namespaces:
                 return True
         return False
 
-    def slow(self, host: str, megabits: float) -> bool:
+    def slow_link(self, host: str, megabits: float) -> bool:
         """Limit the host's network link to `megabits` a second. Returns False if the host does not exist."""
         link_name = self._links.get(host)
         if link_name is None:
             return False
-        succeeded = [
+        tc_results = [
             _run_tc(
                 namespace, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *TOKEN_BUCKET_OPTIONS
             )
             for namespace, device in ((None, link_name), (link_name, "eth0"))
         ]
-        if not all(succeeded):  # the host is being removed
-            self.speed_up(host)
-        return all(succeeded)
+        if not all(tc_results):  # the host is being removed
+            self.speed_up_link(host)
+        return all(tc_results)
 
-    def speed_up(self, host: str) -> bool:
+    def speed_up_link(self, host: str) -> bool:
         link_name = self._links.get(host)
         if link_name is None:
             return False
-        succeeded = [
+        tc_results = [
             _run_tc(namespace, "delete", "dev", device, "root")
             for namespace, device in ((None, link_name), (link_name, "eth0"))
         ]
-        return all(succeeded)
+        return all(tc_results)
 
 
 def remove_abandoned_networks() -> list[str]:
@@ -198,7 +198,7 @@ def remove_abandoned_networks() -> list[str]:
     and links.
     """
     removed_names = []
-    for name in sorted(_folder_names("/run/netns") | _folder_names("/sys/class/net")):
+    for name in sorted(_entry_names("/run/netns") | _entry_names("/sys/class/net")):
         owner_match = OWNED_NAME.match(name)
         if owner_match and ended(int(owner_match[1], 16)):
             _remove_link_and_namespace(name)
@@ -225,7 +225,7 @@ def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
     return listener
 
 
-def _folder_names(folder: str) -> set[str]:
+def _entry_names(folder: str) -> set[str]:
     with contextlib.suppress(FileNotFoundError):
         return set(os.listdir(folder))
     return set()
@@ -251,12 +251,12 @@ def _network_lock() -> Iterator[None]:
 
 def _free_prefix(first_number: int) -> str:
     """The first three numbers of a /24 network, such as "198.18.0", in which this host has no address."""
-    addresses_output = subprocess.run(
+    process = subprocess.run(
         ["ip", "-json", "address"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
     used_prefixes = {
         ".".join(address["local"].split(".")[:3])
-        for interface in json.loads(addresses_output.stdout or "[]")
+        for interface in json.loads(process.stdout or "[]")
         for address in interface.get("addr_info", [])
     }
     for network_offset in range(NETWORK_COUNT):

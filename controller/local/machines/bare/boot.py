@@ -37,10 +37,10 @@ def mount_root(image: Path, disk: Path) -> Path:
     """Mount the machine's root file system: an overlay of the image and of the files that this machine has written. The
     written files remain for later boots.
     """
-    written_files, work_folder, root = disk / "upper", disk / "work", disk / "root"
-    for folder in (written_files, work_folder, root):
+    upper_folder, work_folder, root = disk / "upper", disk / "work", disk / "root"
+    for folder in (upper_folder, work_folder, root):
         folder.mkdir(parents=True, exist_ok=True)
-    overlay_options = f"lowerdir={image},upperdir={written_files},workdir={work_folder}"
+    overlay_options = f"lowerdir={image},upperdir={upper_folder},workdir={work_folder}"
     subprocess.run(
         ["mount", "-t", "overlay", "-o", overlay_options, "overlay", str(root)], check=True, timeout=COMMAND_SECONDS
     )
@@ -135,8 +135,8 @@ def connect_to_registries(network: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="dyntrain.controller.local.machines.bare.boot")
     parser.add_argument("--parent", type=int, required=True)
-    for name in ("image", "disk", "shared", "downloads", "settings"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    for option_name in ("image", "disk", "shared", "downloads", "settings"):
+        parser.add_argument(f"--{option_name}", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--network", required=True, help="path of the machine's network namespace")
     parser.add_argument("--lend", action="append", default=[], help="path of this host that the machine sees read-only")
@@ -152,13 +152,13 @@ def main() -> None:
     joined_groups = join_control_groups()
     try:
         # systemd-nspawn ends with 0 when the system inside has switched itself off
-        init = InitProcess(
+        init_process = InitProcess(
             nspawn_command(root, arguments), arguments.stop_seconds, lambda nspawn_exit_code: nspawn_exit_code == 0
         )
-        exit_code = init.run()
+        exit_code = init_process.run()
     finally:
         leave_control_groups(joined_groups)
-    if init.cloud_gone or CLOUD_DIED_SIGNAL in signal.sigpending():  # the cloud was killed before it could clean up
+    if init_process.cloud_gone or CLOUD_DIED_SIGNAL in signal.sigpending():  # the cloud was killed before its clean-up
         ended(arguments.parent, CLOUD_END_SECONDS)
         namespaces.remove_abandoned_networks()
     sys.exit(exit_code)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dyntrain.controller.local.machines.bare import boot, host
 from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOAD_FOLDER
-from dyntrain.controller.local.machines.imds import MetadataService, Tree
+from dyntrain.controller.local.machines.imds import MetadataService, MetadataTree
 from dyntrain.controller.local.machines.machine import Machine, MachinePlace
 from dyntrain.controller.local.machines.namespaces import Namespaces
 from dyntrain.controller.local.spawner import Spawner
@@ -42,7 +42,7 @@ class BareMachine(Machine):
         root: Path,
         endpoint: str,
         stop_seconds: float,
-        metadata: Callable[[], Tree],
+        metadata: Callable[[], MetadataTree],
         place: MachinePlace,
         resources: MachineResources,
     ) -> None:
