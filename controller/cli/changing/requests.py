@@ -26,9 +26,9 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 @dataclass(frozen=True)
 class Resize:  # a request to change the desired capacity of a group
     cluster: str
-    group: str
-    old_size: int
-    new_size: int
+    group: str  # name of the Auto Scaling group
+    old_size: int  # desired capacity before the change
+    new_size: int  # desired capacity after the change
 
     @property
     def sentence(self) -> str:
@@ -53,8 +53,8 @@ class Resize:  # a request to change the desired capacity of a group
 @dataclass(frozen=True)
 class Tag:  # a request to tag machines as elastic workers
     cluster: str
-    instances: tuple[str, ...]
-    key: str
+    instances: tuple[str, ...]  # ids of the machines to tag
+    key: str  # of the elastic tag
 
     @property
     def sentence(self) -> str:
@@ -75,8 +75,8 @@ class Untag:  # a request that workers leave
     """
 
     cluster: str
-    instances: tuple[str, ...]
-    key: str
+    instances: tuple[str, ...]  # ids of the instances that lose the tag
+    key: str  # of the elastic tag
     hurried: tuple[str, ...] = ()  # instances that wait for no leave window
 
     @property
