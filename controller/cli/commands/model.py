@@ -97,7 +97,7 @@ def _table_lines(rows: list[Row]) -> list[str]:
     """The predicted durations as lines of a table that fits the terminal's width."""
     from dyntrain.controller.cli.text.tables import Column, table
 
-    table_cells = [
+    table_rows = [
         (
             row.network,
             str(row.workers),
@@ -112,4 +112,4 @@ def _table_lines(rows: list[Row]) -> list[str]:
         for row in rows
     ]
     table_columns = [Column(column_name, 0 if column_name in COLUMNS[:4] else 1) for column_name in COLUMNS]
-    return table(table_columns, table_cells, width_of_terminal())
+    return table(table_columns, table_rows, width_of_terminal())

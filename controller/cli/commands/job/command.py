@@ -197,7 +197,7 @@ def _launch_job(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, 
         f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
     )
     say_where(f"job {request.name}", launcher.clients)
-    click.echo(_description(request, code_size, hourly_price))
+    click.echo(_job_description(request, code_size, hourly_price))
     if not yes and not click.confirm("Launch the job?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared_job, _print_line)
@@ -219,7 +219,7 @@ def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
         _wait_for(ports, launcher, name, wait=wait)
 
 
-def _description(request: JobRequest, size: str, price: float | None) -> str:
+def _job_description(request: JobRequest, size: str, price: float | None) -> str:
     """Describe the machines that the job will launch, with the machines' price."""
     market_text = "Spot " if request.spot else ""
     lines = [
@@ -267,5 +267,5 @@ def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> 
 
 def _print_progress(job: JobState) -> None:
     reason_text = f": {printable(job.reason)}" if job.reason else ""
-    started_text = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
-    click.echo(f"{job.phase}{started_text}{reason_text}")
+    nodes_text = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{nodes_text}{reason_text}")

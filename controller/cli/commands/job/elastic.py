@@ -46,7 +46,7 @@ class ElasticJobState:
     """The state of an elastic job and of its cluster."""
 
     record: JobRecord
-    phase: Phase
+    phase: Phase  # of the job
     reason: str  # of the phase
     stack: Stack | None  # the cluster's CloudFormation stack
     cluster: dict[str, Any] | None  # the data of `dyntrain status`, or None while no cluster is registered
@@ -204,8 +204,8 @@ def progress_lines(job_state: ElasticJobState) -> list[str]:
     node_rows = job_state.cluster["nodes"] if job_state.cluster is not None else []
     node_lines = []
     for node in node_rows:
-        problem = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
-        node_lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
+        prepare_failure = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
+        node_lines.append(f"{node['instance']}: {node['status']}{f': {prepare_failure}' if prepare_failure else ''}")
     return [*node_lines, f"{job_state.phase}: {job_state.reason}" if job_state.reason else job_state.phase]
 
 
