@@ -37,10 +37,10 @@ class Happening:
 class Happenings:
     """The latest events of a cluster's audit trail, at most MAX_EVENTS, oldest first."""
 
-    entries: tuple[Happening, ...] = ()
+    entries: tuple[Happening, ...] = ()  # oldest first
 
     @property
-    def latest(self) -> int:
+    def latest(self) -> int:  # number of the latest event
         return self.entries[-1].number if self.entries else 0
 
     def since(self, default: float) -> float:
@@ -75,7 +75,7 @@ class Happenings:
         rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
 
-    def _backwards(self, read_since: float) -> Iterable[Happening]:
+    def _backwards(self, read_since: float) -> Iterable[Happening]:  # newest first
         for event in reversed(self.entries):
             if event.at < read_since - OVERLAP_SECONDS:
                 return
