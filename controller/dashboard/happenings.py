@@ -15,13 +15,13 @@ OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again ar
 
 
 @dataclass(frozen=True)
-class Happening:
+class Happening:  # one event of a cluster's audit trail
     """One event of a cluster's audit trail, as the page shows the event."""
 
     number: int  # grows by one with each event
     at: float  # the event's time
     kind: str  # the kind of event
-    instance: str
+    instance: str  # instance id, or "" for an event about no instance
     what: str  # a sentence that says what happened
     detail: str
 
@@ -34,7 +34,7 @@ class Happening:
 
 
 @dataclass(frozen=True)
-class Happenings:
+class Happenings:  # events of a cluster's audit trail
     """The latest events of a cluster's audit trail, at most MAX_EVENTS, oldest first."""
 
     entries: tuple[Happening, ...] = ()  # oldest first

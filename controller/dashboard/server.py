@@ -33,7 +33,7 @@ from starlette.types import ASGIApp
 STATIC_FOLDER = Path(__file__).parent / "static"
 PING_SECONDS = 5  # when pings are missing, the page notices that the server has ended
 MAX_EVENTS_A_PAGE = 500
-SHUTDOWN_SECONDS = 2
+SHUTDOWN_SECONDS = 2  # for open requests when the server ends
 MAX_BODY_BYTES = 10_000
 
 
