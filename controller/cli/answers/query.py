@@ -31,7 +31,7 @@ from dyntrain.controller.loops.registry import Registry
 
 @dataclass(frozen=True)
 class Snapshot:  # of a cluster's state
-    cluster: str
+    cluster: str  # name of the cluster
     decision: Decision
     job_facts: JobFacts | None
     at: float  # time at which the state was read

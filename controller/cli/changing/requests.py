@@ -25,7 +25,7 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 
 @dataclass(frozen=True)
 class Resize:  # a request to change the desired capacity of a group
-    cluster: str
+    cluster: str  # name of the cluster
     group: str  # name of the Auto Scaling group
     old_size: int  # desired capacity before the change
     new_size: int  # desired capacity after the change
@@ -52,7 +52,7 @@ class Resize:  # a request to change the desired capacity of a group
 
 @dataclass(frozen=True)
 class Tag:  # a request to tag machines as elastic workers
-    cluster: str
+    cluster: str  # name of the cluster
     instances: tuple[str, ...]  # ids of the machines to tag
     key: str  # of the elastic tag
 
@@ -74,7 +74,7 @@ class Untag:  # a request that workers leave
     not wait for a leave window of the cluster.
     """
 
-    cluster: str
+    cluster: str  # name of the cluster
     instances: tuple[str, ...]  # ids of the instances that lose the tag
     key: str  # of the elastic tag
     hurried: tuple[str, ...] = ()  # instances that wait for no leave window
@@ -102,7 +102,7 @@ class Replace:  # a request to replace a base node
     profile, or None if `new` has this profile already.
     """
 
-    cluster: str
+    cluster: str  # name of the cluster
     old: str  # instance id of the base node that leaves
     new: str  # instance id of the node that replaces it
     seen_within: float  # seconds until the controller has surely read the new tag

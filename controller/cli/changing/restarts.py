@@ -26,7 +26,7 @@ CLOSING_SECONDS = 180.0  # after a job's end, for the nodes' last messages and r
 class Restart:  # a request to restart a job
     """A request to restart a job by booting the cluster's base nodes."""
 
-    cluster: str
+    cluster: str  # name of the cluster
     to_reboot: tuple[str, ...]  # ids of running base nodes
     to_start: tuple[str, ...] = ()  # ids of stopped base nodes
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 GIGABIT, GIGABYTE = 1e9 / 8, 1e9  # bytes
 LATENCY_SECONDS, FORMING_SECONDS = 0.005, 0.3  # of an empty exchange and of a change: `make bench BENCH="model reform"`
-DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)
+DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)  # numbers of workers
 NETWORK_NAMES = ("ResNet-50", "BERT-large")
 COLUMNS = ("network", "workers", "servers on", "exchange s", "waits for", "step s", "computing", "pause s", "release s")
 POSITIVE_NUMBER = click.FloatRange(min=0, min_open=True)

@@ -26,7 +26,7 @@ DEFAULT_CLUSTER = "demo"
 
 
 class _TimeParameter(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    name = "time"
+    name = "time"  # of the type, in error messages
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         from dyntrain.controller.core.incoming.payloads import Time

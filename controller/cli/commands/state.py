@@ -192,29 +192,29 @@ def _show_live_pages(pages: Iterable[str]) -> None:
 
 
 def _explanation_text(explanation_data: dict[str, Any], *, wide: bool = False) -> str:
-    lines = [
+    text_lines = [
         f"{explanation_data['instance']} of {explanation_data['cluster']}: {explanation_data['status']}",
         f"  reason: {explanation_data['reason']}, {explanation_data['sentence']}",
     ]
     if explanation_data["detail"]:
-        lines += ["  detail:", *(f"    {line}" for line in explanation_data["detail"].splitlines())]
-    lines.append(f"  since: {moment(explanation_data['since'])}")
-    lines.append(f"  what would change it: {explanation_data['would_change']}")
+        text_lines += ["  detail:", *(f"    {line}" for line in explanation_data["detail"].splitlines())]
+    text_lines.append(f"  since: {moment(explanation_data['since'])}")
+    text_lines.append(f"  what would change it: {explanation_data['would_change']}")
     if explanation_data["next_change"] is not None:
-        lines.append(f"  may change by itself at: {moment(explanation_data['next_change'])}")
+        text_lines.append(f"  may change by itself at: {moment(explanation_data['next_change'])}")
     if explanation_data["pending_actions"]:
-        lines.append(f"  to be done: {', '.join(explanation_data['pending_actions'])}")
-    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in explanation_data["effective"].items())]
-    lines.append("  what is known, and from where:")
-    lines += [
+        text_lines.append(f"  to be done: {', '.join(explanation_data['pending_actions'])}")
+    text_lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in explanation_data["effective"].items())]
+    text_lines.append("  what is known, and from where:")
+    text_lines += [
         f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]"
         for origin in explanation_data["origins"]
     ]
     if explanation_data["passed_over"]:
-        lines += ["  passed over:", *(f"    {line}" for line in explanation_data["passed_over"])]
+        text_lines += ["  passed over:", *(f"    {line}" for line in explanation_data["passed_over"])]
     if wide:
-        lines += [
+        text_lines += [
             "  as it is stored:",
             *(f"    {name}: {json.dumps(fact)}" for name, fact in explanation_data["facts"].items()),
         ]
-    return printable_lines("\n".join(lines))
+    return printable_lines("\n".join(text_lines))

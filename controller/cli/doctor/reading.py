@@ -43,7 +43,7 @@ _LAUNCH_TRANSITION = "autoscaling:EC2_INSTANCE_LAUNCHING"
 _TABLE_PATTERN = "-FactsTable-*"  # end of the pattern of a stage's table names, after the stack's name
 _ALARM_TYPE = "AWS::CloudWatch::Alarm"
 _ALARMS_PER_CALL = 100  # alarm names in one call
-_COMMAND_RIGHTS = (
+_COMMAND_RIGHTS = (  # permissions that the commands need
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
     Right("dynamodb:BatchGetItem"),

@@ -117,15 +117,15 @@ def _hold_lines(cluster: dict[str, Any]) -> list[str]:
     """Text lines about Auto Scaling groups whose launches are suspended, with the remedy and the last line of the
     error.
     """
-    lines: list[str] = []
+    hold_lines: list[str] = []
     for hold in cluster.get("held") or []:
         last_line = hold["reason"].strip().splitlines()[-1:]
-        lines += [
+        hold_lines += [
             f"  {hold['group']} launches no more: {hold['times']} nodes in a row failed alike: {''.join(last_line)}",
             "  mend prepare-data on the volume, and it goes on; or by hand: aws autoscaling resume-processes "
             f"--auto-scaling-group-name {hold['group']} --scaling-processes Launch",
         ]
-    return lines
+    return hold_lines
 
 
 def _end_lines(cluster: dict[str, Any]) -> list[str]:
@@ -156,30 +156,30 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         first_line_parts.append(f"about {span(progress['eta_seconds'])} left")
     # no rate before the first report, or while no worker trains
     rate_text = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
-    lines = [
+    job_lines = [
         ", ".join(first_line_parts),
         f"  {epoch_text}, step {job['step']}, {job['workers']} workers, {rate_text}"
         f"generation {job['generation']}, target revision {target['revision']}",
     ]
     if progress.get("metrics"):
-        lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
+        job_lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
     if progress.get("silenced"):
         silenced_checks = (f"{code} ({silencing})" for code, silencing in sorted(progress["silenced"].items()))
-        lines.append(f"  checks of the script that are silenced: {', '.join(silenced_checks)}")
+        job_lines.append(f"  checks of the script that are silenced: {', '.join(silenced_checks)}")
     if progress.get("stalled") and job["alive"] and job["state"] not in END_STATES:
-        lines.append(f"  stalled: {progress['stalled']}")
+        job_lines.append(f"  stalled: {progress['stalled']}")
     slow_workers = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
-    lines += [
+    job_lines += [
         f"  slow: {instance} takes {seconds:.3g} s for its own part of a step, {factor:.1f} times the median"
         for instance, seconds, factor in slow_workers
     ]
-    lines += [
+    job_lines += [
         f"  the coordinator cannot reach {address['what']}, {_since_text(address['since'], now)}: {address['reason']}"
         for address in job.get("unreachable", [])
     ]
     if job["reason"] and job["state"] != "failed":
-        lines.append(f"  {job['reason']}")
-    return lines
+        job_lines.append(f"  {job['reason']}")
+    return job_lines
 
 
 def _remaining_node_lines(cluster: dict[str, Any]) -> list[str]:

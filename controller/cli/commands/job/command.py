@@ -161,7 +161,7 @@ def _request_from_options(
 
     for warning in check_channels(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
-    stack_outputs = {"bucket": "bucket"}
+    stack_outputs = {"bucket": "bucket"}  # name of the stack's output, by option
     if not elastic:
         stack_outputs |= {"profile": "profile", "security_group": "security-group"}
     stack_values = {} if all(options[field] for field in stack_outputs) else stack_defaults(launcher.clients)
@@ -222,7 +222,7 @@ def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
 def _job_description(request: JobRequest, size: str, price: float | None) -> str:
     """Describe the machines that the job will launch, with the machines' price."""
     market_text = "Spot " if request.spot else ""
-    lines = [
+    description_lines = [
         f"job {request.name}: {request.nodes} {market_text}machines of type {request.instance_type}, "
         f"at most {request.max_hours:g} hours each attempt",
         f"  runs        {printable(' '.join(request.command))}",
@@ -233,10 +233,10 @@ def _job_description(request: JobRequest, size: str, price: float | None) -> str
     if price is not None:
         hourly_cost = price * request.nodes
         max_cost = hourly_cost * request.max_hours * (1 + request.retries)
-        lines.append(
+        description_lines.append(
             f"  costs       {hourly_cost:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides"
         )
-    return "\n".join(lines)
+    return "\n".join(description_lines)
 
 
 def _print_line(text: str) -> None:

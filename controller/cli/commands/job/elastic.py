@@ -212,7 +212,7 @@ def progress_lines(job_state: ElasticJobState) -> list[str]:
 def _cluster_description(request: JobRequest, package: str, size: str, price: float | None) -> str:
     """Describe the cluster that the job will create, with the cluster's price."""
     repetition_text = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
-    lines = [
+    description_lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
         "the master, as the stack of that name",
         f"  runs        {printable(' '.join(request.command))}{repetition_text}",
@@ -222,11 +222,11 @@ def _cluster_description(request: JobRequest, package: str, size: str, price: fl
         f"  try first   dyntrain check -- {printable(' '.join(request.command))} (here, nothing is rented)",
     ]
     if price is not None:
-        lines.append(
+        description_lines.append(
             f"  costs       {price * request.nodes:.2f} dollars an hour; disks, volume, NAT gateway, addresses and "
             "what you add besides"
         )
-    return "\n".join(lines)
+    return "\n".join(description_lines)
 
 
 def _print_line(text: str) -> None:

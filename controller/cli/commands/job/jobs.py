@@ -37,7 +37,7 @@ class JobState:  # of the current attempt
     """The state of a job's current attempt."""
 
     record: JobRecord
-    phase: Phase
+    phase: Phase  # of the job
     machines: Sequence[Machine]  # of the attempt, by rank
     verdict: Exit | None  # the attempt's exit.json
     codes: dict[int, int | None]  # exit codes of the ended ranks
