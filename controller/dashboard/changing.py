@@ -20,25 +20,25 @@ from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
 from pydantic import BaseModel, ConfigDict, Field
 
-MAX_COUNT = 10_000  # a larger number is a typing mistake
+MAX_NODES = 10_000  # a larger number is a typing mistake
 
 
 class _StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Scale(_StrictModel):
+class Scale(_StrictModel):  # a request to set the size of a group
     change: Literal["scale"]
     cluster: ClusterName
-    n: int = Field(ge=0, le=MAX_COUNT)  # the desired number of nodes
-    group: str | None = None
+    n: int = Field(ge=0, le=MAX_NODES)  # the desired number of nodes
+    group: str | None = None  # name of the Auto Scaling group
 
 
-class Add(_StrictModel):
+class Add(_StrictModel):  # a request to launch workers
     change: Literal["add"]
     cluster: ClusterName
-    count: int = Field(ge=1, le=MAX_COUNT)  # number of nodes to add
-    group: str | None = None
+    count: int = Field(ge=1, le=MAX_NODES)  # number of nodes to add
+    group: str | None = None  # name of the Auto Scaling group
 
 
 class TagMachine(_StrictModel):
@@ -49,13 +49,13 @@ class TagMachine(_StrictModel):
     instance: InstanceId
 
 
-class Remove(_StrictModel):
+class Remove(_StrictModel):  # a request that a worker leaves
     change: Literal["remove"]
     instance: InstanceId
-    now: bool = False
+    now: bool = False  # whether the worker leaves without a leave window
 
 
-class ReplaceBase(_StrictModel):
+class ReplaceBase(_StrictModel):  # a request to replace a base node
     change: Literal["replace"]
     old: InstanceId  # the base node to replace
     new: InstanceId  # the node that takes its place
@@ -80,11 +80,11 @@ def answer_change(connection: Connection, change_request: ChangeRequest) -> dict
     is_agreed = change_request.agreed == planned_request.sentence
     if is_agreed:
         carry_out(connection.ports, planned_request)
-    stale_problem = (
+    stale_plan_text = (
         "the change would be another one by now; check it again" if change_request.agreed and not is_agreed else ""
     )
     return {
-        "problem": stale_problem,
+        "problem": stale_plan_text,
         "done": is_agreed,
         "sentence": planned_request.sentence,
         "aws": planned_request.aws_command,

@@ -13,7 +13,7 @@ MAX_POINTS = 1200  # more points cannot be seen on a screen
 
 
 @dataclass(frozen=True)
-class Point:
+class Point:  # of a job's curves
     at: float  # the time of the report
     workers: int  # number of workers
     samples_per_second: float
@@ -22,10 +22,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of the job `job`. A report of a different job begins new curves."""
+    """The training curves of the job `job`. A report of a different job begins new curves."""
 
-    job: str = ""
-    points: tuple[Point, ...] = ()
+    job: str = ""  # name of the job
+    points: tuple[Point, ...] = ()  # oldest first
 
     def with_job(self, job: Mapping[str, Any] | None) -> Curves:
         """Return the curves with an added point for the job's latest report, or unchanged if the report is not new."""

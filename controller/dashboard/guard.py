@@ -25,7 +25,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-SAFE_METHODS = ("GET", "HEAD")
+SAFE_METHODS = ("GET", "HEAD")  # of HTTP: requests that change nothing
 _ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 

@@ -15,13 +15,13 @@ OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again ar
 
 
 @dataclass(frozen=True)
-class Happening:
+class Happening:  # one event of a cluster's audit trail
     """One event of a cluster's audit trail, as the page shows the event."""
 
     number: int  # grows by one with each event
     at: float  # the event's time
     kind: str  # the kind of event
-    instance: str
+    instance: str  # instance id, or "" for an event about no instance
     what: str  # a sentence that says what happened
     detail: str
 
@@ -34,13 +34,13 @@ class Happening:
 
 
 @dataclass(frozen=True)
-class Happenings:
+class Happenings:  # events of a cluster's audit trail
     """The latest events of a cluster's audit trail, at most MAX_EVENTS, oldest first."""
 
-    entries: tuple[Happening, ...] = ()
+    entries: tuple[Happening, ...] = ()  # oldest first
 
     @property
-    def latest(self) -> int:
+    def latest(self) -> int:  # number of the latest event
         return self.entries[-1].number if self.entries else 0
 
     def since(self, default: float) -> float:
@@ -75,7 +75,7 @@ class Happenings:
         rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
 
-    def _backwards(self, read_since: float) -> Iterable[Happening]:
+    def _backwards(self, read_since: float) -> Iterable[Happening]:  # newest first
         for event in reversed(self.entries):
             if event.at < read_since - OVERLAP_SECONDS:
                 return

@@ -44,10 +44,10 @@ class Readings:
         """The data for the page's list of all clusters, with a headline for each cluster."""
         try:
             with self._lock:
-                names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
+                names, problems = sorted(self._registry.all()), dict(self._registry.problems())
         except ControllerError as error:
             return {"problem": sentence(error), "clusters": [], "invalid": {}}
-        return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": invalid}
+        return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": problems}
 
     def cluster(self, name: str) -> dict[str, Any]:
         """The page's data about one cluster: the cluster's state, its job's curves, the events marked on the curves,
@@ -55,19 +55,19 @@ class Readings:
         """
         state, latest_snapshot = self._read_state(name)
         job_history = (history(latest_snapshot) if latest_snapshot is not None else None) or {}
-        trail = self._read_trail(name)
+        trail_data = self._read_trail(name)
         with self._lock:
             curves = self._curves[name] = self._curves.get(name, Curves()).with_job(state.get("job"))
         curve_columns = curves.columns(job_history.get("points", ()))
-        return {**state, "curves": curve_columns, "marks": job_history.get("marks", []), "trail": trail}
+        return {**state, "curves": curve_columns, "marks": job_history.get("marks", []), "trail": trail_data}
 
     def events(self, name: str, text: str, before: int | None, limit: int) -> dict[str, Any]:
-        trail = self._read_trail(name) if name not in self._happenings else {"problem": ""}
+        trail_data = self._read_trail(name) if name not in self._happenings else {"problem": ""}
         with self._lock:
             happenings = self._happenings.get(name, Happenings())
-        return {"problem": trail["problem"], **happenings.page(text, before, limit)}
+        return {"problem": trail_data["problem"], **happenings.page(text, before, limit)}
 
-    def explained(self, name: str, instance: str) -> dict[str, Any]:
+    def explain(self, name: str, instance: str) -> dict[str, Any]:
         try:
             with self._lock:
                 return {
@@ -77,14 +77,14 @@ class Readings:
         except ControllerError as error:
             return {"problem": sentence(error)}
 
-    def ask(self, change_request: ChangeRequest) -> dict[str, Any]:
+    def ask(self, change_request: ChangeRequest) -> dict[str, Any]:  # plans or carries out the change
         try:
             with self._lock:
                 return answer_change(self._connection, change_request)
         except ControllerError as error:
             return {"problem": sentence(error), "done": False}
 
-    def groups(self, name: str) -> dict[str, Any]:
+    def groups(self, name: str) -> dict[str, Any]:  # sizes of the cluster's resizable groups
         try:
             with self._lock:
                 return resizable_group_sizes(self._connection, name)

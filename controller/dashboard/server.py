@@ -33,7 +33,7 @@ from starlette.types import ASGIApp
 STATIC_FOLDER = Path(__file__).parent / "static"
 PING_SECONDS = 5  # when pings are missing, the page notices that the server has ended
 MAX_EVENTS_A_PAGE = 500
-SHUTDOWN_SECONDS = 2
+SHUTDOWN_SECONDS = 2  # for open requests when the server ends
 MAX_BODY_BYTES = 10_000
 
 
@@ -72,17 +72,17 @@ class Page:
             routes += [Route("/api/groups/{cluster}", self.groups), Route("/api/change", self.change, methods=["POST"])]
         return Guard(Starlette(routes=routes), token, port)
 
-    def end(self) -> None:
+    def end(self) -> None:  # closes the streams to all pages
         for open_watch in (self._overview, *self._clusters.values()):
             open_watch.end()
 
     async def index(self, _request: Request) -> Response:
         return FileResponse(STATIC_FOLDER / "index.html")
 
-    async def about(self, _request: Request) -> Response:
+    async def about(self, _request: Request) -> Response:  # what this page can show and change
         return JSONResponse({"logs": KINDS, "changes": self._allow_changes})
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, request: Request) -> Response:  # streams the state
         cluster = request.path_params.get("cluster")
         return EventSourceResponse(self._stream(cluster), ping=PING_SECONDS, ping_message_factory=_ping_event)
 
@@ -98,7 +98,7 @@ class Page:
     async def explain(self, request: Request) -> Response:
         path_parameters = request.path_params
         return await _answer_json(
-            lambda: self._readings.explained(path_parameters["cluster"], path_parameters["instance"])
+            lambda: self._readings.explain(path_parameters["cluster"], path_parameters["instance"])
         )
 
     async def logs(self, request: Request) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 
 from anyio import to_thread
 
-State = Mapping[str, Any]
+State = Mapping[str, Any]  # the data that the pages show
 
 
 class Watch:
@@ -40,16 +40,16 @@ class Watch:
             self._task = asyncio.create_task(self._poll())
             self._task.add_done_callback(lambda _task: self._wake())
         polling_task = self._task
-        last_number = 0
+        last_state_number = 0
         try:
             while True:
-                while self._number <= last_number and not self._ended:
+                while self._number <= last_state_number and not self._ended:
                     if polling_task.done():
                         polling_task.result()
                     await self._changed.wait()
                 if self._ended:
                     return
-                last_number, state = self._number, self._state
+                last_state_number, state = self._number, self._state
                 yield state
         finally:
             self._viewers -= 1

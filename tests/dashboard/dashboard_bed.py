@@ -51,9 +51,9 @@ class SteadyReadings(Readings):
         with self.quiet:
             return super().groups(name)
 
-    def explained(self, name: str, instance: str) -> dict[str, Any]:
+    def explain(self, name: str, instance: str) -> dict[str, Any]:
         with self.quiet:
-            return super().explained(name, instance)
+            return super().explain(name, instance)
 
 
 class Log:

@@ -32,17 +32,17 @@ class WriteTimes(Protocol):
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage:  # of machines
     """The machine time of a cluster or job from `start` to `now`. The field `notes` says which machine time is not
     counted.
     """
 
     kind: str  # "cluster" or "job"
     name: str  # of the cluster or job
-    start: float
-    now: float
+    start: float  # of the period, in seconds since the epoch
+    now: float  # end of the period, in seconds since the epoch
     spans: tuple[Span, ...]  # the periods in which its instances ran
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences about machine time that is not counted
 
 
 def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
@@ -61,18 +61,18 @@ def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: Elast
     status_changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
     trained_instances = [entry.instance for entry in status_changes if entry.after.startswith("ADDED ")]
     start = max(since, trail_start)
-    spans = spans_after(spans_of(metered_entries, node_views, rules, trail_start), start)
+    instance_spans = spans_after(spans_of(metered_entries, node_views, rules, trail_start), start)
     notes = []
-    if early_instances_text := _instances_text(span.instance for span in spans if span.start_unknown):
+    if early_instances_text := _instances_text(span.instance for span in instance_spans if span.start_unknown):
         notes.append(
             f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: "
             f"{early_instances_text}"
         )
     if unrecorded_text := _instances_text(unmetered(metered_entries, trained_instances, node_views, rules)):
         notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded_text}")
-    if policy is None and any(span.ended is None for span in spans):
+    if policy is None and any(span.ended is None for span in instance_spans):
         notes.append("the cluster is not registered any more: whether its last instances still run is unknown")
-    return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
+    return Usage("cluster", cluster, start, now, tuple(instance_spans), tuple(notes))
 
 
 def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: JobRecord, now: float) -> Usage:
@@ -86,8 +86,8 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
     attempt_tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
     machine_time = usage(record, write_times, machines.of_runs(attempt_tokens))
     if machine_time.silent:
-        silent_ranks = _shortened_list(f"{rank} of attempt {attempt}" for attempt, rank in machine_time.silent)
-        notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent_ranks}")
+        silent_ranks_text = _shortened_text(f"{rank} of attempt {attempt}" for attempt, rank in machine_time.silent)
+        notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent_ranks_text}")
     return Usage(
         "job",
         record.name,
@@ -99,8 +99,8 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
 
 
 def bills_for(usages: Iterable[Usage], price: Price, *, per_instance: bool) -> list[tuple[Usage, Bill]]:
-    """Return each usage of machine time together with the bill. The price of an instance type and market is looked up
-    only once.
+    """Return each usage of machine time together with the usage's bill. The price of an instance type and market is
+    looked up only once.
     """
     usages = list(usages)
     types_and_markets = {(span.type, span.market) for machine_usage in usages for span in machine_usage.spans}
@@ -125,10 +125,10 @@ def as_data(machine_usage: Usage, costs: Bill) -> dict[str, Any]:
 
 
 def _instances_text(names: Iterable[str]) -> str:
-    return _shortened_list(sorted(set(names)))
+    return _shortened_text(sorted(set(names)))
 
 
-def _shortened_list(names: Iterable[str]) -> str:
+def _shortened_text(names: Iterable[str]) -> str:
     all_names = list(names)
     omitted_text = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
     return ", ".join(all_names[:MAX_NAMES]) + omitted_text

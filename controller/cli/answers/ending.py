@@ -23,20 +23,20 @@ def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: R
         (view.facts.machine.type, view.facts.machine.market) for view in running_nodes if view.facts.machine
     )
     type_counts = [
-        {"type": instance_type, "market": market, "count": count}
-        for (instance_type, market), count in sorted(types_and_markets.items())
+        {"type": instance_type, "market": market, "count": instance_count}
+        for (instance_type, market), instance_count in sorted(types_and_markets.items())
     ]
     after_job, ended_at = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
     is_closable = any(
         view.started is not None and ended_at is not None and view.started <= ended_at for view in running_nodes
     )
-    end_at = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None
+    shutdown_at = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None
     return {
         "instances": len(running_nodes),
         "types": type_counts,
         "hourly": None,
         "after_job": after_job,
-        "until": end_at,
+        "until": shutdown_at,
     }
 
 
@@ -44,15 +44,15 @@ def closing_data(decision: Decision) -> dict[str, Any] | None:
     """Data on how the controller closes the cluster, or None for a cluster that stays open. The field `stopped` lists
     instances that can be started again. The field `ended` lists Auto Scaling groups whose desired capacity was lowered.
     """
-    ending = decision.ending
-    if ending is None:
+    closing = decision.ending
+    if closing is None:
         return None
     base_nodes = [node.view for node in decision.nodes if node.view.base]
     termination_orders = (view.facts.acks.terminate for view in base_nodes if view.closed is not None)
     return {
-        "reason": str(ending.reason),
-        "sentence": ending.reason.sentence,
-        "rests": ending.complete,
+        "reason": str(closing.reason),
+        "sentence": closing.reason.sentence,
+        "rests": closing.complete,
         "stopped": [view.instance for view in base_nodes if view.closed is not None and not view.terminate_issued],
         "ended": sorted(
             {termination.group for termination in termination_orders if termination is not None and termination.lowered}
@@ -76,7 +76,7 @@ def is_restarting(decision: Decision, job_facts: JobFacts | None) -> bool:
     )
 
 
-def ended_with_job(decision: Decision, job_facts: JobFacts | None) -> list[str]:
+def ended_instances(decision: Decision, job_facts: JobFacts | None) -> list[str]:
     """The terminated elastic instances whose termination the controller ordered after the job's end."""
     job_ended_at = over_since(decision.membership, decision.job, job_facts)
     if job_ended_at is None:

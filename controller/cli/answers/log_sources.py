@@ -26,11 +26,11 @@ _ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class LineFilter:
-    """A filter for log lines. A field of the filter that is None accepts log lines with any value."""
+    """A filter for log lines, in which a field with the value None accepts log lines with any value."""
 
-    cluster: str
-    job: str | None
-    instances: frozenset[str] | None
+    cluster: str  # name of the cluster
+    job: str | None  # name of the job
+    instances: frozenset[str] | None  # instance ids
     kinds: frozenset[str]  # of logs, some of KINDS
 
     def accepts_stream(self, name: str) -> bool:
@@ -50,7 +50,7 @@ class SourceLine:
     """A log line with the instance and the kind of log from which the line comes, such as `i-0123 worker`."""
 
     who: str  # the instance and the kind of log
-    text: str
+    text: str  # of the line
 
 
 class Source(Protocol):  # of log lines
@@ -59,14 +59,14 @@ class Source(Protocol):  # of log lines
 
 
 @dataclass
-class FromCloudWatch:
+class FromCloudWatch:  # a source of log lines
     """A source of log lines in CloudWatch. Each line is returned only once, although machines may send lines late and
     out of order.
     """
 
     store: CloudWatchLogs
-    wanted: LineFilter
-    since: float
+    wanted: LineFilter  # accepts the lines to return
+    since: float  # time of the first line to return
     seen: dict[str, float] = field(default_factory=dict)  # times of the lines returned so far, by line id
 
     @property
@@ -91,16 +91,16 @@ class FromCloudWatch:
 
 
 @dataclass
-class FromFiles:
+class FromFiles:  # a source of log lines
     """A source of log lines in the files that the machines of an emulation of AWS write below `directory`. Machines
     whose node log names a cluster other than the wanted cluster are left out. A line without a time gets the time of
     the preceding line. Leading lines without a time get the earlier of `since` and the file's modification time. Raises
     GiveUp for a filter by job, since the log files do not name jobs.
     """
 
-    directory: Path
-    wanted: LineFilter
-    since: float
+    directory: Path  # of the emulation of AWS
+    wanted: LineFilter  # accepts the lines to return
+    since: float  # time of the first line to return
     offsets: dict[Path, int] = field(default_factory=dict)  # number of bytes read so far, by file
     clusters: dict[str, str] = field(default_factory=dict)  # name of the machine's cluster, by machine
 
@@ -115,12 +115,12 @@ class FromFiles:
         order.
         """
         timed_lines = [
-            (line_at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
-            for machine in sorted((self.directory / "machines").iterdir())
-            if self._may_be_of_cluster(machine)
+            (line_at, SourceLine(f"{machine_folder.name} {file.stem if kind == 'worker' else kind}", text))
+            for machine_folder in sorted((self.directory / "machines").iterdir())
+            if self._may_be_of_cluster(machine_folder)
             for kind in KINDS
             if kind in self.wanted.kinds
-            for file in files_of(machine, kind)
+            for file in files_of(machine_folder, kind)
             for line_at, text in self._new_lines(file)
         ]
         return iter([line for _, line in sorted(timed_lines, key=lambda pair: pair[0])])
@@ -141,10 +141,10 @@ class FromFiles:
                 byte_offset = 0
             with file.open("rb") as opened_file:
                 opened_file.seek(byte_offset)
-                data = opened_file.read()
+                new_bytes = opened_file.read()
         except OSError:
             return
-        complete_lines = data[: data.rfind(b"\n") + 1]
+        complete_lines = new_bytes[: new_bytes.rfind(b"\n") + 1]
         self.offsets[file] = byte_offset + len(complete_lines)
         line_at, latest_at = min(self.since, modified_at), 0.0
         for line in complete_lines.decode(errors="replace").splitlines():
@@ -178,14 +178,14 @@ def cluster_of_machine(machine: Path) -> str | None:
         try:
             with file.open(encoding="utf-8", errors="replace") as log_file:
                 for line in islice(log_file, LINES_SEARCHED):
-                    if cluster_name := _field(line, "cluster"):
+                    if cluster_name := _json_field(line, "cluster"):
                         return str(cluster_name)
         except OSError:
             continue
     return None
 
 
-def _field(text: str, name: str) -> Any:
+def _json_field(text: str, name: str) -> Any:
     """The value of the field `name` in a JSON line, or None if the line is not JSON or lacks the field."""
     try:
         json_value = json.loads(text)

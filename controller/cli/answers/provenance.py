@@ -26,7 +26,7 @@ class Origin:
     fact: str  # name of the fact
     says: str  # the fact's content, shortened
     where: str  # source of the fact, such as an event or a call of AWS
-    at: float | None
+    at: float | None  # time of the fact
 
 
 def origins(facts: NodeFacts) -> tuple[Origin, ...]:
@@ -47,8 +47,8 @@ def _unsorted_origins(facts: NodeFacts) -> Iterator[Origin]:
             facts.template.at,
         )
     if facts.tags_event is not None:
-        where = f"event Tag Change on Resource, version {facts.tags_event.version:g}"
-        yield Origin("tags_event", _tags_text(facts.tags_event.tags), where, facts.tags_event.at)
+        source = f"event Tag Change on Resource, version {facts.tags_event.version:g}"
+        yield Origin("tags_event", _tags_text(facts.tags_event.tags), source, facts.tags_event.at)
     if facts.tags_read is not None:
         yield Origin("tags_read", _tags_text(facts.tags_read.tags), "DescribeInstances", facts.tags_read.started)
     if facts.state_event is not None:
@@ -66,8 +66,8 @@ def _unsorted_origins(facts: NodeFacts) -> Iterator[Origin]:
         yield Origin("started_at", "began a new life", "event EC2 Instance State-change Notification", facts.started_at)
     yield from _group_origins(facts)
     for hook_key, hook in facts.hooks.items():
-        where = "DescribeAutoScalingGroups" if hook.token is None else "event of the lifecycle action"
-        yield Origin(f"hooks.{hook_key}", f"{hook.transition} hook {hook.hook} of {hook.group} waits", where, hook.at)
+        source = "DescribeAutoScalingGroups" if hook.token is None else "event of the lifecycle action"
+        yield Origin(f"hooks.{hook_key}", f"{hook.transition} hook {hook.hook} of {hook.group} waits", source, hook.at)
     if facts.preparation is not None:
         outcome_text = f"attempt {facts.preparation.attempt}: {facts.preparation.outcome}"
         outcome_text += f", {failure_reason.splitlines()[0]}" if (failure_reason := facts.preparation.reason) else ""

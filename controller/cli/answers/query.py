@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing_data, ended_with_job, remaining_instances
+from dyntrain.controller.cli.answers.ending import closing_data, ended_instances, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.contract.elastic_tag import ElasticTag
@@ -31,7 +31,7 @@ from dyntrain.controller.loops.registry import Registry
 
 @dataclass(frozen=True)
 class Snapshot:  # of a cluster's state
-    cluster: str
+    cluster: str  # name of the cluster
     decision: Decision
     job_facts: JobFacts | None
     at: float  # time at which the state was read
@@ -47,8 +47,8 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     stored_cluster = ports.clusters.get(cluster)
     job_facts, _version = ports.jobs.get(cluster)
     stored_nodes = ports.nodes.of_cluster(cluster)
-    living_ids = [instance for instance, stored_node in stored_nodes.items() if not stored_node.facts.terminated]
-    node_facts = [stored_node.facts for stored_node in {**stored_nodes, **ports.nodes.get_many(living_ids)}.values()]
+    existing_ids = [instance for instance, stored_node in stored_nodes.items() if not stored_node.facts.terminated]
+    node_facts = [stored_node.facts for stored_node in {**stored_nodes, **ports.nodes.get_many(existing_ids)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     group_records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
@@ -69,11 +69,11 @@ def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
     """The cluster's policy. Raises GiveUp for an unregistered cluster, and for a cluster with an invalid policy."""
     policy = registry.policy(cluster)
     if policy is None:
-        problem = registry.problems().get(cluster)
+        policy_error = registry.problems().get(cluster)
         cluster_names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            unmanaged_message(cluster, problem)
-            if problem
+            unmanaged_message(cluster, policy_error)
+            if policy_error
             else f"no cluster {cluster!r} is registered (known: {cluster_names})"
         )
     return policy
@@ -99,7 +99,7 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
             for group, hold in sorted(snapshot.held.items())
         ],
         "again": _restart_advice(snapshot) if snapshot.decision.job.over else "",
-        "ended": ended_with_job(snapshot.decision, snapshot.job_facts),
+        "ended": ended_instances(snapshot.decision, snapshot.job_facts),
         "target": {
             "revision": membership.revision,
             "members": list(membership.members),
@@ -126,7 +126,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
     return {
         "cluster": snapshot.cluster,
         **_node_row(node, snapshot),
-        "would_change": _would_change(node, snapshot),
+        "would_change": _change_advice(node, snapshot),
         "next_change": node.standing.next_change,
         "pending_actions": action_names,
         "effective": {
@@ -141,30 +141,28 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
         },
         "facts": _fact_fields(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _overridden_fact_texts(view.facts, snapshot.rules),
+        "passed_over": _ignored_fact_messages(view.facts, snapshot.rules),
     }
 
 
-def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
+def _ignored_fact_messages(facts: NodeFacts, rules: Rules) -> list[str]:
     """Messages about ignored facts: a read that began too soon after an event, or an event older than a read."""
     settling_seconds = rules.policy.settling_seconds
-    counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
+    valid_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     events_and_reads: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
         ("group", facts.group_event, facts.group_read),
     )
-    overridden_texts = []
+    messages = []
     for register, event_fact, read_fact in events_and_reads:
         if event_fact is None or read_fact is None:
             continue
-        if register in counting_reads:
-            overridden_texts.append(f"{register}_event: a later read counts")
+        if register in valid_reads:
+            messages.append(f"{register}_event: a later read counts")
         else:
-            overridden_texts.append(
-                f"{register}_read: it began within {settling_seconds:g} s after the event, which counts"
-            )
-    return overridden_texts
+            messages.append(f"{register}_read: it began within {settling_seconds:g} s after the event, which counts")
+    return messages
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
@@ -180,7 +178,7 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
     return cluster
 
 
-def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
+def _change_advice(node: NodeStatus, snapshot: Snapshot) -> str:
     job_is_over = snapshot.decision.job.over
     advice = announced_standing(node).reason.would_change(node.view.base, job_is_over)
     return "; ".join(filter(None, (advice, _restart_advice(snapshot) if job_is_over else "")))
@@ -188,9 +186,9 @@ def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
 
 def _restart_advice(snapshot: Snapshot) -> str:
     """Advice on how to restart the cluster's job, or "" for a cluster that is closed or has no base nodes."""
-    ending = snapshot.decision.ending
+    closing = snapshot.decision.ending
     has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
-    if not has_base_nodes or (ending is not None and ending.complete):
+    if not has_base_nodes or (closing is not None and closing.complete):
         return ""
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 

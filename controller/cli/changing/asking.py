@@ -94,16 +94,16 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
         )
     now = ports.clock()
     facts_by_instance = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
-    for described in ports.instances.by_id([old, new]):  # the table may be as old as the last resync
-        if described.instance in facts_by_instance:
-            described_facts = facts_of_instance(described, now, elastic_tag)
-            facts_by_instance[described.instance] = facts_by_instance[described.instance].join(described_facts)
+    for machine in ports.instances.by_id([old, new]):  # the table may be as old as the last resync
+        if machine.instance in facts_by_instance:
+            machine_facts = facts_of_instance(machine, now, elastic_tag)
+            facts_by_instance[machine.instance] = facts_by_instance[machine.instance].join(machine_facts)
     if new not in facts_by_instance:
         raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
     rules = Rules(policy, elastic_tag, found_groups(ports, registry, cluster))
     node_views = [view(node, rules, now) for node in facts_by_instance.values()]
-    if problem := refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
-        raise GiveUp(problem.format(old=old, new=new))
+    if refusal_reason := refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
+        raise GiveUp(refusal_reason.format(old=old, new=new))
     base_nodes = [old, *(node.instance for node in node_views if node.base and node.instance not in (old, new))]
     described_nodes = ports.instances.by_id([*base_nodes, new])
     has_no_profile = not any(node.instance == new and node.profile for node in described_nodes)
@@ -164,10 +164,10 @@ def describe(request: Request) -> str:
 
 
 def _raise_for_failures(batch: Batch) -> None:
-    refused_texts = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
-    missing_texts = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
-    if refused_texts or missing_texts:
-        raise GiveUp("; ".join([*refused_texts, *missing_texts]))
+    refusal_texts = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
+    not_found_texts = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
+    if refusal_texts or not_found_texts:
+        raise GiveUp("; ".join([*refusal_texts, *not_found_texts]))
 
 
 def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:

@@ -25,10 +25,10 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 
 @dataclass(frozen=True)
 class Resize:  # a request to change the desired capacity of a group
-    cluster: str
-    group: str
-    old_size: int
-    new_size: int
+    cluster: str  # name of the cluster
+    group: str  # name of the Auto Scaling group
+    old_size: int  # desired capacity before the change
+    new_size: int  # desired capacity after the change
 
     @property
     def sentence(self) -> str:
@@ -52,9 +52,9 @@ class Resize:  # a request to change the desired capacity of a group
 
 @dataclass(frozen=True)
 class Tag:  # a request to tag machines as elastic workers
-    cluster: str
-    instances: tuple[str, ...]
-    key: str
+    cluster: str  # name of the cluster
+    instances: tuple[str, ...]  # ids of the machines to tag
+    key: str  # of the elastic tag
 
     @property
     def sentence(self) -> str:
@@ -74,9 +74,9 @@ class Untag:  # a request that workers leave
     not wait for a leave window of the cluster.
     """
 
-    cluster: str
-    instances: tuple[str, ...]
-    key: str
+    cluster: str  # name of the cluster
+    instances: tuple[str, ...]  # ids of the instances that lose the tag
+    key: str  # of the elastic tag
     hurried: tuple[str, ...] = ()  # instances that wait for no leave window
 
     @property
@@ -102,7 +102,7 @@ class Replace:  # a request to replace a base node
     profile, or None if `new` has this profile already.
     """
 
-    cluster: str
+    cluster: str  # name of the cluster
     old: str  # instance id of the base node that leaves
     new: str  # instance id of the node that replaces it
     seen_within: float  # seconds until the controller has surely read the new tag

@@ -26,9 +26,9 @@ CLOSING_SECONDS = 180.0  # after a job's end, for the nodes' last messages and r
 class Restart:  # a request to restart a job
     """A request to restart a job by booting the cluster's base nodes."""
 
-    cluster: str
-    to_reboot: tuple[str, ...]  # running base nodes
-    to_start: tuple[str, ...] = ()  # stopped base nodes
+    cluster: str  # name of the cluster
+    to_reboot: tuple[str, ...]  # ids of running base nodes
+    to_start: tuple[str, ...] = ()  # ids of stopped base nodes
 
     @property
     def sentence(self) -> str:
@@ -69,7 +69,7 @@ def restart(snapshot: Snapshot) -> Restart:
             f"the job of {cluster} cannot be restarted, since it is not over; `dyntrain status --cluster {cluster}` "
             "shows its state"
         )
-    if _is_closing(snapshot):
+    if _is_reporting_end(snapshot):
         raise GiveUp(f"the job of {cluster} has just ended and cannot be restarted yet; try again in a moment")
     base_nodes = _base_nodes(snapshot)
     if stopping_nodes := [node.instance for node in base_nodes if node.state in ("stopping", "shutting-down")]:
@@ -89,7 +89,7 @@ def _base_nodes(snapshot: Snapshot) -> list[View]:
     return [node for node in base_nodes if not node.terminate_issued and not node.unseen]
 
 
-def _is_closing(snapshot: Snapshot) -> bool:
+def _is_reporting_end(snapshot: Snapshot) -> bool:
     """Whether the coordinator may still be reporting the job's end, so that a restart would be too early. If the
     coordinator died before the last report, the result is False from CLOSING_SECONDS after the job's end.
     """

@@ -111,7 +111,7 @@ def _instance_types(ports: Ports, policy: ClusterPolicy) -> set[str]:
             pool_types | {instance.type for instance in ports.instances.by_id(member_ids)} if member_ids else pool_types
         )
     except ControllerError:
-        return pool_types  # _warnings reports the error
+        return pool_types  # _group_warnings reports the error
 
 
 def _group_warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
@@ -122,11 +122,11 @@ def _group_warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
         owners_by_group = ports.groups.tagged(OWNER_TAG) if policy.groups else {}
     except ControllerError as error:
         return [f"the Auto Scaling groups could not be read: {error}"]
-    untagged_groups = [group for group in policy.groups if owners_by_group.get(group) != policy.cluster]
+    unowned_groups = [group for group in policy.groups if owners_by_group.get(group) != policy.cluster]
     return [
         f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}; without the tag the controller may "
         "not change a group"
-        for group in untagged_groups
+        for group in unowned_groups
     ]
 
 

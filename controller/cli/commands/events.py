@@ -80,10 +80,10 @@ class TrailReader:
 
     def next(self) -> list[StoredEntry]:
         entries = self._read(self._start)
-        new_entries = [named_entry for named_entry in entries if named_entry not in self._shown]
+        new_entries = [stored_entry for stored_entry in entries if stored_entry not in self._shown]
         if entries:
             self._start = max(self._start, entries[-1][1].at - LATE_SECONDS)
-        self._shown = [named_entry for named_entry in entries if named_entry[1].at >= self._start]
+        self._shown = [stored_entry for stored_entry in entries if stored_entry[1].at >= self._start]
         return new_entries
 
 

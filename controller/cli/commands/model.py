@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 GIGABIT, GIGABYTE = 1e9 / 8, 1e9  # bytes
 LATENCY_SECONDS, FORMING_SECONDS = 0.005, 0.3  # of an empty exchange and of a change: `make bench BENCH="model reform"`
-DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)
+DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)  # numbers of workers
 NETWORK_NAMES = ("ResNet-50", "BERT-large")
 COLUMNS = ("network", "workers", "servers on", "exchange s", "waits for", "step s", "computing", "pause s", "release s")
 POSITIVE_NUMBER = click.FloatRange(min=0, min_open=True)
@@ -97,7 +97,7 @@ def _table_lines(rows: list[Row]) -> list[str]:
     """The predicted durations as lines of a table that fits the terminal's width."""
     from dyntrain.controller.cli.text.tables import Column, table
 
-    table_cells = [
+    table_rows = [
         (
             row.network,
             str(row.workers),
@@ -112,4 +112,4 @@ def _table_lines(rows: list[Row]) -> list[str]:
         for row in rows
     ]
     table_columns = [Column(column_name, 0 if column_name in COLUMNS[:4] else 1) for column_name in COLUMNS]
-    return table(table_columns, table_cells, width_of_terminal())
+    return table(table_columns, table_rows, width_of_terminal())

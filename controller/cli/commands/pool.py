@@ -49,7 +49,7 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntr
 
     with errors_on_one_line():
         with waiting("reading reservations and instances"):
-            inputs = _from_file(file) if file is not None else _from_aws()
+            inputs = _inputs_from_file(file) if file is not None else _inputs_from_aws()
         pool_clusters = [pool_inputs.cluster for pool_inputs in inputs.pools]
         if cluster is not None and cluster not in pool_clusters:
             raise GiveUp(
@@ -64,7 +64,7 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntr
         raise click.exceptions.Exit(1)
 
 
-def _from_file(file: Path) -> Inputs:
+def _inputs_from_file(file: Path) -> Inputs:
     from dyntrain.controller.cli.rehearsal.recorded import text_of
     from dyntrain.controller.core.pool.inputs import Inputs
     from pydantic import ValidationError
@@ -75,7 +75,7 @@ def _from_file(file: Path) -> Inputs:
         raise GiveUp(f"{file}: {wrong_fields(error, 'file')}") from error
 
 
-def _from_aws() -> Inputs:
+def _inputs_from_aws() -> Inputs:
     from dyntrain.controller.cli.answers.pool import inputs_from_aws
 
     return inputs_from_aws(stage_of_command())

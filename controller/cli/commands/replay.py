@@ -26,7 +26,7 @@ DEFAULT_CLUSTER = "demo"
 
 
 class _TimeParameter(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    name = "time"
+    name = "time"  # of the type, in error messages
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         from dyntrain.controller.core.incoming.payloads import Time
@@ -88,7 +88,7 @@ def replay(  # `dyntrain replay`
         settings = Settings.of(os.environ)
         try:
             records = [record for file in files_of(files) for record in records_of(file)]
-            policy = _policy(cluster, cluster_config)
+            policy = _replay_policy(cluster, cluster_config)
         except Unreadable as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(2)
@@ -99,7 +99,7 @@ def replay(  # `dyntrain replay`
         )
         match_event = partial(matching_rules, settings.elastic)
         replay_result = run(records, match_event, policy, settings.elastic, replay_time)
-        differing_numbers = (
+        permutation_numbers = (
             []
             if shuffle is None
             else differing_permutations(records, match_event, policy, settings.elastic, replay_time, shuffle, times)
@@ -113,10 +113,10 @@ def replay(  # `dyntrain replay`
     if all(record.event is None for record in records):
         click.echo("Error: the files contain no event", err=True)
         ctx.exit(1)
-    if differing_numbers:
+    if permutation_numbers:
         click.echo(
-            f"Error: {len(differing_numbers)} of {times} permutations of seed {shuffle} end with other statuses or "
-            f"members: {differing_numbers[:10]}",
+            f"Error: {len(permutation_numbers)} of {times} permutations of seed {shuffle} end with other statuses or "
+            f"members: {permutation_numbers[:10]}",
             err=True,
         )
         ctx.exit(1)
@@ -133,7 +133,7 @@ def _without_logging() -> Iterator[None]:
         logging.disable(old_level)
 
 
-def _policy(cluster: str | None, config: str | None) -> ClusterPolicy:
+def _replay_policy(cluster: str | None, config: str | None) -> ClusterPolicy:
     from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy
     from dyntrain.controller.cli.rehearsal.recorded import text_of
 

@@ -63,7 +63,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
             policy_problems: dict[str, str] = {}
 
-            unverified_reason = _unverified_reason(stage)
+            identity_problem = _identity_problem(stage)
 
             def read_summaries() -> ClusterSummaries:
                 cluster_names = [cluster] if cluster else sorted(registry.all())
@@ -71,7 +71,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 policy_problems.update({} if cluster else registry.problems())
                 snapshots = (snapshot(ports, registry, name, elastic_tag) for name in cluster_names)
                 return [
-                    {**summary(cluster_snapshot, gone=gone), "unverified": unverified_reason}
+                    {**summary(cluster_snapshot, gone=gone), "unverified": identity_problem}
                     for cluster_snapshot in snapshots
                 ]
 
@@ -82,9 +82,9 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             ):
                 price_of = _price_lookup()
                 summaries = [with_price(cluster_data, price_of) for cluster_data in summaries]
-        summaries_by_read = chain([summaries], _read_repeatedly(read_summaries) if watch else ())
+        successive_summaries = chain([summaries], _read_repeatedly(read_summaries) if watch else ())
         if output == "json":
-            for cluster_summaries in summaries_by_read:
+            for cluster_summaries in successive_summaries:
                 click.echo(json.dumps({"clusters": cluster_summaries, "invalid": policy_problems}))
             return
 
@@ -93,7 +93,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
             shown_at, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
             width = None if wide else width_of_terminal()
-            colour, log_of = is_coloured(color), _logs_of_an_embedded_cloud()
+            colour, log_of = is_coloured(color), _local_log_finder()
             cluster_texts = [
                 "\n".join(cluster_lines(cluster_data, shown_at, width, wide=wide, colour=colour, log_of=log_of))
                 for cluster_data in clusters
@@ -104,12 +104,12 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             return "\n\n".join(cluster_texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():
-            _live_status(map(status_page, summaries_by_read))
+            _show_live_pages(map(status_page, successive_summaries))
         else:
-            _plain_status(map(status_page, summaries_by_read))
+            _print_pages(map(status_page, successive_summaries))
 
 
-def _unverified_reason(stage: Stage) -> str:
+def _identity_problem(stage: Stage) -> str:
     """The reason why the controller accepts reports without verifying the sender's identity. The reason is "" if the
     controller verifies identities, or if the stage has no setting for identities.
     """
@@ -121,7 +121,7 @@ def _unverified_reason(stage: Stage) -> str:
     )
 
 
-def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
+def _local_log_finder() -> Callable[[str], str] | None:
     """Return a function that finds a worker's log in an emulation of AWS, or None if DYNTRAIN_LOCAL_DIRECTORY is not
     set.
     """
@@ -174,7 +174,7 @@ def explain(instance: str, output: str) -> None:
     )
 
 
-def _plain_status(pages: Iterable[str]) -> None:
+def _print_pages(pages: Iterable[str]) -> None:
     last_page = None
     for page in pages:
         if page != last_page:
@@ -182,39 +182,39 @@ def _plain_status(pages: Iterable[str]) -> None:
         last_page = page
 
 
-def _live_status(pages: Iterable[str]) -> None:
+def _show_live_pages(pages: Iterable[str]) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(auto_refresh=False) as live:
+    with Live(auto_refresh=False) as live_display:
         for page in pages:
-            live.update(Text.from_ansi(page), refresh=True)
+            live_display.update(Text.from_ansi(page), refresh=True)
 
 
 def _explanation_text(explanation_data: dict[str, Any], *, wide: bool = False) -> str:
-    lines = [
+    text_lines = [
         f"{explanation_data['instance']} of {explanation_data['cluster']}: {explanation_data['status']}",
         f"  reason: {explanation_data['reason']}, {explanation_data['sentence']}",
     ]
     if explanation_data["detail"]:
-        lines += ["  detail:", *(f"    {line}" for line in explanation_data["detail"].splitlines())]
-    lines.append(f"  since: {moment(explanation_data['since'])}")
-    lines.append(f"  what would change it: {explanation_data['would_change']}")
+        text_lines += ["  detail:", *(f"    {line}" for line in explanation_data["detail"].splitlines())]
+    text_lines.append(f"  since: {moment(explanation_data['since'])}")
+    text_lines.append(f"  what would change it: {explanation_data['would_change']}")
     if explanation_data["next_change"] is not None:
-        lines.append(f"  may change by itself at: {moment(explanation_data['next_change'])}")
+        text_lines.append(f"  may change by itself at: {moment(explanation_data['next_change'])}")
     if explanation_data["pending_actions"]:
-        lines.append(f"  to be done: {', '.join(explanation_data['pending_actions'])}")
-    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in explanation_data["effective"].items())]
-    lines.append("  what is known, and from where:")
-    lines += [
+        text_lines.append(f"  to be done: {', '.join(explanation_data['pending_actions'])}")
+    text_lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in explanation_data["effective"].items())]
+    text_lines.append("  what is known, and from where:")
+    text_lines += [
         f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]"
         for origin in explanation_data["origins"]
     ]
     if explanation_data["passed_over"]:
-        lines += ["  passed over:", *(f"    {line}" for line in explanation_data["passed_over"])]
+        text_lines += ["  passed over:", *(f"    {line}" for line in explanation_data["passed_over"])]
     if wide:
-        lines += [
+        text_lines += [
             "  as it is stored:",
             *(f"    {name}: {json.dumps(fact)}" for name, fact in explanation_data["facts"].items()),
         ]
-    return printable_lines("\n".join(lines))
+    return printable_lines("\n".join(text_lines))

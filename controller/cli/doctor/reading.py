@@ -43,7 +43,7 @@ _LAUNCH_TRANSITION = "autoscaling:EC2_INSTANCE_LAUNCHING"
 _TABLE_PATTERN = "-FactsTable-*"  # end of the pattern of a stage's table names, after the stack's name
 _ALARM_TYPE = "AWS::CloudWatch::Alarm"
 _ALARMS_PER_CALL = 100  # alarm names in one call
-_COMMAND_RIGHTS = (
+_COMMAND_RIGHTS = (  # permissions that the commands need
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
     Right("dynamodb:BatchGetItem"),
@@ -93,7 +93,7 @@ class Reader:
             alarms=self._read_or_unread("the alarms", lambda: self._read_alarms(stack.alarms))
             if isinstance(stack, StackSeen)
             else Unread("the controller's stack was not found"),
-            denied=self._denied_to(caller, _COMMAND_RIGHTS),
+            denied=self._denied_caller_rights(caller, _COMMAND_RIGHTS),
             clusters=self._read_or_unread("the clusters", lambda: self._read_clusters(only_cluster, stage)),
         )
 
@@ -232,7 +232,7 @@ class Reader:
             if image_id
             else Unread("the launch template was not read"),
             self._read_or_unread("the wheel", lambda: self._wheel_exists(package_source)),
-            self._denied_to_nodes(name, stack, stage),
+            self._denied_node_rights(name, stack, stage),
         )
 
     def _read_groups(self) -> dict[str, Mapping[str, Any]]:
@@ -252,9 +252,9 @@ class Reader:
             group_names = ClusterPolicy.model_validate_json(parameters.get("policy", "{}")).groups
         except ValidationError:
             return {}
-        return {group_name: self._group_seen(groups[group_name]) for group_name in group_names if group_name in groups}
+        return {group_name: self._read_group(groups[group_name]) for group_name in group_names if group_name in groups}
 
-    def _group_seen(self, group: Mapping[str, Any]) -> GroupSeen:
+    def _read_group(self, group: Mapping[str, Any]) -> GroupSeen:
         group_name = group["AutoScalingGroupName"]
         hooks = self._aws_client("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=group_name)[
             "LifecycleHooks"
@@ -268,9 +268,9 @@ class Reader:
         abandons_launches = any(
             hook["LifecycleTransition"] == _LAUNCH_TRANSITION and hook["DefaultResult"] == "ABANDON" for hook in hooks
         )
-        handed_on_tag_keys = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
+        propagated_tag_keys = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
         hook_transitions = frozenset(hook["LifecycleTransition"] for hook in hooks)
-        return GroupSeen(*group_sizes, tags, hook_transitions, instance_types, abandons_launches, handed_on_tag_keys)
+        return GroupSeen(*group_sizes, tags, hook_transitions, instance_types, abandons_launches, propagated_tag_keys)
 
     def _read_template(self, name: str) -> TemplateSeen | None:
         try:
@@ -311,13 +311,13 @@ class Reader:
 
     # ---- rights
 
-    def _denied_to_nodes(
+    def _denied_node_rights(
         self, cluster: str, stack: StackSeen | Unread | None, stage: Stage | None
     ) -> tuple[str, ...] | Unread:
         resources = stack.resources if isinstance(stack, StackSeen) else {}
         if "NodeRole" not in resources or stage is None:
             return Unread("the cluster's stack does not name its nodes' role")
-        denied_actions: list[str] = []
+        denied_rights: list[str] = []
         for role_resource, rights_of_role in (
             ("NodeRole", _rights_of_base_nodes),
             ("WorkerRole", _rights_of_all_nodes),
@@ -328,20 +328,20 @@ class Reader:
             if isinstance(role_arn, Unread):
                 return role_arn
             region_and_account = f"{self._configured_region()}:{role_arn.split(':')[4]}"
-            denied_to_role = self._denied_rights(
+            denied_role_rights = self._denied_rights(
                 role_arn, rights_of_role(role_arn.split(":")[1], region_and_account, cluster, stage)
             )
-            if isinstance(denied_to_role, Unread):
-                return denied_to_role
-            denied_actions += denied_to_role
-        return tuple(dict.fromkeys(denied_actions))
+            if isinstance(denied_role_rights, Unread):
+                return denied_role_rights
+            denied_rights += denied_role_rights
+        return tuple(dict.fromkeys(denied_rights))
 
     def _read_role_arn(self, name: str) -> str | Unread:
         return self._read_or_unread(
             f"the role {name}", lambda: str(self._aws_client("iam").get_role(RoleName=name)["Role"]["Arn"])
         )
 
-    def _denied_to(self, caller: str | Unread, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
+    def _denied_caller_rights(self, caller: str | Unread, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
         if isinstance(caller, Unread):
             return caller
         if caller.endswith(":root"):

@@ -35,18 +35,18 @@ from dyntrain.controller.loops.ports import (
 
 
 @dataclass
-class Memory:  # the table
+class Memory:  # the simulated DynamoDB table
     """A DynamoDB table in memory. The fields `..._to_wake` contain the names of changed items that the table's stream
     delivers next.
     """
 
     policy: ClusterPolicy
     elastic: ElasticTag
-    now: float
+    now: float  # time of the replay
     items: dict[tuple[str, str], tuple[Any, int]] = field(default_factory=dict)  # (value, version) by (kind, name)
-    nodes_to_wake: set[str] = field(default_factory=set)
-    clusters_to_wake: set[str] = field(default_factory=set)
-    groups_to_wake: set[str] = field(default_factory=set)
+    nodes_to_wake: set[str] = field(default_factory=set)  # ids of changed nodes
+    clusters_to_wake: set[str] = field(default_factory=set)  # names of changed clusters
+    groups_to_wake: set[str] = field(default_factory=set)  # names of changed Auto Scaling groups
     targets: dict[str, str] = field(default_factory=dict)  # published target parameters, by cluster
 
     def ports(self) -> Ports:
@@ -62,11 +62,11 @@ class Memory:  # the table
             metrics=_Metrics(),
         )
 
-    def take_wake(self, *, tick: bool = False) -> Wake | None:
+    def take_changes(self, *, tick: bool = False) -> Wake | None:
         """Remove and return all changes in the table's stream, or return None for an empty stream."""
-        woken_nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
+        changed_nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
         ticked_clusters = frozenset({self.policy.cluster}) if tick else frozenset()
-        wake = Wake(woken_nodes, frozenset(self.clusters_to_wake), ticked_clusters, frozenset(self.groups_to_wake))
+        wake = Wake(changed_nodes, frozenset(self.clusters_to_wake), ticked_clusters, frozenset(self.groups_to_wake))
         for names_to_wake in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
             names_to_wake.clear()
         return wake if wake.nodes or wake.clusters or wake.ticked or wake.groups else None
@@ -76,7 +76,7 @@ class Memory:  # the table
             raise Conflict(f"the item {key} cannot be written: it is no longer at version {version}")
         self.items[key] = (value, version + 1)
 
-    def of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
+    def items_of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
         return {name: item for (item_kind, name), item in self.items.items() if item_kind == kind}
 
 
@@ -97,7 +97,7 @@ class _Nodes:  # records of nodes in the table
             self._memory.nodes_to_wake.add(node.facts.instance)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        nodes = {name: StoredNode(*stored_item) for name, stored_item in self._memory.of_kind("node").items()}
+        nodes = {name: StoredNode(*stored_item) for name, stored_item in self._memory.items_of_kind("node").items()}
         return {
             name: node
             for name, node in nodes.items()
@@ -208,8 +208,8 @@ class _Instances:  # EC2 instances
         template's tags if the instance belongs to one of the policy's groups, and no tags otherwise.
         """
         described_instances = []
-        for instance in instances:
-            facts: NodeFacts = self._memory.items["node", instance][0]
+        for instance_id in instances:
+            facts: NodeFacts = self._memory.items["node", instance_id][0]
             group_name = facts.group_event.group if facts.group_event is not None else None
             template_tags = {
                 self._memory.elastic.of(self._memory.policy.cluster): "",
@@ -226,7 +226,7 @@ class _Instances:  # EC2 instances
             tags = template_tags if group_name in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
-            described_instances.append(SeenInstance(instance, state, tags, None, None))
+            described_instances.append(SeenInstance(instance_id, state, tags, None, None))
         return described_instances
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
@@ -288,7 +288,7 @@ class _Groups:  # Auto Scaling groups
         """
         node_facts = [
             facts
-            for facts, _ in self._memory.of_kind("node").values()
+            for facts, _ in self._memory.items_of_kind("node").values()
             if facts.group_event is not None and not facts.terminated
         ]
         group_sizes = {}

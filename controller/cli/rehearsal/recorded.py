@@ -25,11 +25,11 @@ class Unreadable(GiveUp):
 
 
 @dataclass(frozen=True)
-class Record:
+class Record:  # in a file of recorded events
     """A record in a file: either an event, or the reason why the content is no event."""
 
     file: str  # name of the file
-    event: Mapping[str, Any] | None
+    event: Mapping[str, Any] | None  # the event as EventBridge sent it
     problem: str = ""  # the reason why the record is no event
 
     @property
@@ -81,18 +81,18 @@ def records_of(file: Path) -> Iterator[Record]:
     except UnicodeDecodeError as error:
         yield Record(file_name, None, f"not JSON: {error.reason} at byte {error.start}")
         return
-    values, problem = _parsed_values(file_text)
-    if problem:
-        values, problem = _concatenated_values(file_text) or (values, problem)
-    if not problem:
-        for value in values:
+    json_values, json_problem = _parsed_values(file_text)
+    if json_problem:
+        json_values, json_problem = _concatenated_values(file_text) or (json_values, json_problem)
+    if not json_problem:
+        for value in json_values:
             yield from _records_in_value(file_name, value)
         return
     # not splitlines(): JSON strings may contain other line separators
     json_lines = [line for line in file_text.split("\n") if line.strip()]
     parsed_lines = [_parsed_values(json_line) for json_line in json_lines]
     if len(json_lines) < 2 or all(line_problem for _, line_problem in parsed_lines):
-        yield Record(file_name, None, problem)
+        yield Record(file_name, None, json_problem)
         return
     for line_number, (line_values, line_problem) in enumerate(parsed_lines, 1):
         if line_problem:
@@ -116,18 +116,18 @@ def _concatenated_values(text: str) -> tuple[list[Any], str] | None:
     """The values of a text that consists of several JSON values in a row, as `jq` and `aws` print them. The result is
     None for a text that is not a series of JSON values.
     """
-    decoder, values, position = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
+    decoder, json_values, position = json.JSONDecoder(), list[Any](), _position_after_blanks(text, 0)
     try:
         while position < len(text):
             value, end_position = decoder.raw_decode(text, position)
-            values += value if isinstance(value, list) else [value]
-            position = _after_blanks(text, end_position)
+            json_values += value if isinstance(value, list) else [value]
+            position = _position_after_blanks(text, end_position)
     except (ValueError, RecursionError):
         return None
-    return (values, "") if values else None
+    return (json_values, "") if json_values else None
 
 
-def _after_blanks(text: str, start: int) -> int:
+def _position_after_blanks(text: str, start: int) -> int:
     blanks_match = _BLANKS.match(text, start)
     return blanks_match.end() if blanks_match is not None else start
 
@@ -142,11 +142,11 @@ def _records_in_value(name: str, value: Any) -> Iterator[Record]:
         return
     message_body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
     if isinstance(message_body, str) and "detail-type" not in value:
-        values, problem = _parsed_values(message_body)
-        for event in values:
-            yield from _records_in_value(name, event)
-        if problem:
-            yield Record(name, None, f"the body of a message is {problem}")
+        json_values, json_problem = _parsed_values(message_body)
+        for json_value in json_values:
+            yield from _records_in_value(name, json_value)
+        if json_problem:
+            yield Record(name, None, f"the body of a message is {json_problem}")
         return
     if isinstance(value, dict) and "requestContext" in value and isinstance(value.get("requestPayload"), dict):
         yield from _records_in_value(name, value["requestPayload"])

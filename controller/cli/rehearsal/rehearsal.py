@@ -1,8 +1,8 @@
 """Replay recorded events in memory through the controller's event rules and the loops `intake` and `converge`.
 
 At the beginning of a replay, all events are stored as facts. After the last event, `converge` runs until the table's
-stream is empty. The result must not depend on the order of the events. The option `--shuffle` checks the independence
-of the order by replays of permutations.
+stream is empty. The result must not depend on the order of the events. The option `--shuffle` replays permutations
+of the events to check that the result does not depend on the order.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def replay(
     _recall_target(memory)
     registry = Registry(ports.parameters, ports.clock)
     actions: list[Action] = []
-    stream_changes = memory.take_wake(tick=True)
+    stream_changes = memory.take_changes(tick=True)
     for _ in range(MAX_CONVERGE_PASSES):
         if stream_changes is None:
             break
         for decision in converge(ports, registry, stream_changes, elastic):
             actions += decision.actions
-        stream_changes = memory.take_wake()
+        stream_changes = memory.take_changes()
     return ReplayResult(event_rows, _summary(memory, registry, actions))
 
 
@@ -81,13 +81,13 @@ def differing_permutations(
     """
     expected_outcome = replay(records, matching, policy, elastic, now).outcome
     random_generator = random.Random(seed)
-    differing_numbers = []
+    permutation_numbers = []
     for permutation_number in range(times):
         shuffled_records = [*records, *(record for record in records if random_generator.random() < 0.5)]
         random_generator.shuffle(shuffled_records)
         if replay(shuffled_records, matching, policy, elastic, now).outcome != expected_outcome:
-            differing_numbers.append(permutation_number)
-    return differing_numbers
+            permutation_numbers.append(permutation_number)
+    return permutation_numbers
 
 
 def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: 
     }
     if record.event is None:
         return event_row
-    event_row["instance"] = _instance_in(record.event)
+    event_row["instance"] = _instance_id_in(record.event)
     event_row["matched"] = matching(record.event)
     if not event_row["matched"]:
         return {**event_row, "outcome": "ignored", "reason": "no rule matches the event"}
@@ -119,7 +119,7 @@ def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: 
     }
 
 
-def _instance_in(event: Mapping[str, Any]) -> str:
+def _instance_id_in(event: Mapping[str, Any]) -> str:
     """The instance id in the event's payload, or "" without an id."""
     event_detail = event.get("detail")
     if isinstance(event_detail, dict):

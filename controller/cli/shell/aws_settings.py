@@ -19,15 +19,15 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
     AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty variable as a profile's name. Therefore a chosen region is
     set in AWS_REGION and AWS_DEFAULT_REGION, and a chosen profile in AWS_PROFILE and AWS_DEFAULT_PROFILE.
     """
-    variables: dict[str, str | None] = {
+    aws_variables: dict[str, str | None] = {
         variable: None for variable in PROFILE_VARIABLES if environment.get(variable) == ""
     }
     if chosen_region := region or environment.get("AWS_REGION"):
-        variables["AWS_DEFAULT_REGION"] = variables["AWS_REGION"] = chosen_region
+        aws_variables["AWS_DEFAULT_REGION"] = aws_variables["AWS_REGION"] = chosen_region
     if profile is not None:
-        variables |= dict.fromkeys(PROFILE_VARIABLES, profile)
-        variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
-    return variables
+        aws_variables |= dict.fromkeys(PROFILE_VARIABLES, profile)
+        aws_variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
+    return aws_variables
 
 
 @contextmanager

@@ -32,10 +32,10 @@ def news_of(job: str | None) -> JobNews:
     """Return the source of a job's entries for TensorBoard. The argument `job` is the job's events file, folder, name
     or cluster, or None for the only job.
     """
-    return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
+    return _FileNews(Path(job)) if job is not None and is_file_name(job) else _ReportNews(job)
 
 
-class _FromFile:
+class _FileNews:  # entries from an events file
     def __init__(self, job: Path) -> None:
         from dyntrain.training.ledger import EventTail
         from dyntrain.training.report.board import Board
@@ -52,7 +52,7 @@ class _FromFile:
         return entries
 
 
-class _FromReports:
+class _ReportNews:  # entries from a job's reports in AWS
     def __init__(self, job: str | None) -> None:
         self.name, self.over = latest_report(job).job, False
         self._last_time = self._last_read = 0.0

@@ -15,9 +15,9 @@ def parse_since(since: str, now: float) -> float:
     """The start time that the text `since` means, in seconds since the epoch. Raises Misconfigured for a text that is
     neither a duration nor a time.
     """
-    duration = _DURATION.match(since)
-    if duration is not None:
-        return now - float(duration[1]) * _SECONDS_BY_UNIT[duration[2]]
+    duration_match = _DURATION.match(since)
+    if duration_match is not None:
+        return now - float(duration_match[1]) * _SECONDS_BY_UNIT[duration_match[2]]
     try:
         start_time = datetime.fromisoformat(since)
         return (start_time if start_time.tzinfo else start_time.replace(tzinfo=UTC)).timestamp()

@@ -31,12 +31,12 @@ def as_text(
     """The text lines of a bill for machine time. If `each` is true, each table row is about one instance."""
     yield f"{title} since {moment(start)}"
     if costs.lines:
-        shown_indexes = [
+        column_indexes = [
             index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")
         ]
         table_rows = [_table_row(line) for line in costs.lines]
-        columns = [COLUMNS[index] for index in shown_indexes]
-        yield from table(columns, [[printable(row[index]) for index in shown_indexes] for row in table_rows], width)
+        columns = [COLUMNS[index] for index in column_indexes]
+        yield from table(columns, [[printable(row[index]) for index in column_indexes] for row in table_rows], width)
     else:
         yield "nothing ran"
     yield _total_line(costs)

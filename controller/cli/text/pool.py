@@ -33,10 +33,10 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
         for decision in plan.decisions
         if cluster in (None, decision.pool.cluster)
     ]
-    sum_entries = [{"text": entry.text, "amount": entry.amount, "unit": entry.unit} for entry in plan.entries]
+    stock_entries = [{"text": entry.text, "amount": entry.amount, "unit": entry.unit} for entry in plan.entries]
     return {
         "problem": inputs.problem or None,
-        "sum": sum_entries,
+        "sum": stock_entries,
         "pools": pool_data,
         "inputs": inputs.model_dump(mode="json", exclude_defaults=True),
     }
@@ -48,25 +48,25 @@ def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: boo
     """
     if not inputs.pools:
         return "no cluster has a pool"
-    lines = [_sum_line(entry) for entry in plan.entries] or ["nothing is reserved"]
+    plan_lines = [_stock_line(entry) for entry in plan.entries] or ["nothing is reserved"]
     for decision in plan.decisions:
         if cluster not in (None, decision.pool.cluster):
             continue
-        lines += [
+        plan_lines += [
             "",
             f"{decision.pool.cluster}: {decision.pool.instance_type} in "
             f"{decision.pool.zone or 'any zone'}{', dry run' if decision.pool.dry_run else ''}",
         ]
-        lines += [f"{amount:>10}  {meaning}" for amount, meaning in _size_steps(decision, inputs)]
+        plan_lines += [f"{amount:>10}  {meaning}" for amount, meaning in _size_steps(decision, inputs)]
     if wide:
         input_fields = inputs.model_dump(mode="json", exclude_defaults=True)
-        lines += ["", "inputs read:"]
+        plan_lines += ["", "inputs read:"]
         for field, input_value in input_fields.items():
-            lines += [
+            plan_lines += [
                 f"  {field}: {json.dumps(input_item)}"
                 for input_item in (input_value if isinstance(input_value, list) else [input_value])
             ]
-    return "\n".join(lines)
+    return "\n".join(plan_lines)
 
 
 def _size_steps(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
@@ -86,5 +86,5 @@ def _size_steps(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]
     ]
 
 
-def _sum_line(entry: Entry) -> str:
+def _stock_line(entry: Entry) -> str:
     return f"{entry.amount:>+10g}  {'units' if entry.unit == 'units' else '     '}  {entry.text}"

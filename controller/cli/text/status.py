@@ -23,7 +23,7 @@ COLUMNS = (
 WIDE_COLUMNS = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
 SLOW_FACTOR = 1.5  # a slow worker takes this many times the median duration of a step
 # The least delay of a slow worker: processes that share a processor wait for tens of milliseconds.
-SLOW_SECONDS = 0.05
+SLOW_SECONDS = 0.05  # more than the median duration of a step
 END_STATES = ("finished", "failed")  # of a job
 MAX_NAMES = 5  # at most so many instances are named in a line
 INSTANCE_PATTERN = re.compile(r"\bi-[0-9a-f]{8,17}\b")
@@ -97,19 +97,19 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """Text lines about the cluster's job, beginning with the job's state. If `now` is None, the lines contain absolute
     times.
     """
-    unverified_reason = cluster.get("unverified")
-    unverified_lines = (
-        [f"  identities are unverified, {unverified_reason}: `dyntrain doctor` says what that means"]
-        if unverified_reason
+    identity_problem = cluster.get("unverified")
+    identity_lines = (
+        [f"  identities are unverified, {identity_problem}: `dyntrain doctor` says what that means"]
+        if identity_problem
         else []
     )
     return [
         *_job_lines(cluster, now),
         *_end_lines(cluster),
-        *_remaining_lines(cluster),
+        *_remaining_node_lines(cluster),
         *_closing_lines(cluster),
         *_hold_lines(cluster),
-        *unverified_lines,
+        *identity_lines,
     ]
 
 
@@ -117,15 +117,15 @@ def _hold_lines(cluster: dict[str, Any]) -> list[str]:
     """Text lines about Auto Scaling groups whose launches are suspended, with the remedy and the last line of the
     error.
     """
-    lines: list[str] = []
+    hold_lines: list[str] = []
     for hold in cluster.get("held") or []:
         last_line = hold["reason"].strip().splitlines()[-1:]
-        lines += [
+        hold_lines += [
             f"  {hold['group']} launches no more: {hold['times']} nodes in a row failed alike: {''.join(last_line)}",
             "  mend prepare-data on the volume, and it goes on; or by hand: aws autoscaling resume-processes "
             f"--auto-scaling-group-name {hold['group']} --scaling-processes Launch",
         ]
-    return lines
+    return hold_lines
 
 
 def _end_lines(cluster: dict[str, Any]) -> list[str]:
@@ -139,63 +139,63 @@ def _end_lines(cluster: dict[str, Any]) -> list[str]:
 
 
 def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
-    job, name, target = cluster["job"], cluster["cluster"], cluster["target"]
+    job, cluster_name, target = cluster["job"], cluster["cluster"], cluster["target"]
     if job is None:
-        return [f"{name}: no job has reported; target revision {target['revision']}"]
+        return [f"{cluster_name}: no job has reported; target revision {target['revision']}"]
     epoch_text = f"epoch {job['epoch']}" + (f"/{job['epochs']}" if job["epochs"] else "")
     if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in END_STATES:
-        return [f"{name}: job {job['job']} paused at {epoch_text}: no base node is left to run the coordinator"]
+        return [f"{cluster_name}: job {job['job']} paused at {epoch_text}: no base node is left to run the coordinator"]
     silence_text = (
         "" if job["alive"] or job["state"] in END_STATES else f" (silent {_since_text(job['heard_at'], now)})"
     )
     progress = job["progress"] or {}
-    first_line_parts = [f"{name}: job {job['job']} {job['state']}{silence_text}"]
+    first_line_parts = [f"{cluster_name}: job {job['job']} {job['state']}{silence_text}"]
     if progress.get("fraction") is not None and job["state"] != "finished":
         first_line_parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
         first_line_parts.append(f"about {span(progress['eta_seconds'])} left")
     # no rate before the first report, or while no worker trains
     rate_text = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
-    lines = [
+    job_lines = [
         ", ".join(first_line_parts),
         f"  {epoch_text}, step {job['step']}, {job['workers']} workers, {rate_text}"
         f"generation {job['generation']}, target revision {target['revision']}",
     ]
     if progress.get("metrics"):
-        lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
+        job_lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
     if progress.get("silenced"):
         silenced_checks = (f"{code} ({silencing})" for code, silencing in sorted(progress["silenced"].items()))
-        lines.append(f"  checks of the script that are silenced: {', '.join(silenced_checks)}")
+        job_lines.append(f"  checks of the script that are silenced: {', '.join(silenced_checks)}")
     if progress.get("stalled") and job["alive"] and job["state"] not in END_STATES:
-        lines.append(f"  stalled: {progress['stalled']}")
+        job_lines.append(f"  stalled: {progress['stalled']}")
     slow_workers = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
-    lines += [
+    job_lines += [
         f"  slow: {instance} takes {seconds:.3g} s for its own part of a step, {factor:.1f} times the median"
         for instance, seconds, factor in slow_workers
     ]
-    lines += [
+    job_lines += [
         f"  the coordinator cannot reach {address['what']}, {_since_text(address['since'], now)}: {address['reason']}"
         for address in job.get("unreachable", [])
     ]
     if job["reason"] and job["state"] != "failed":
-        lines.append(f"  {job['reason']}")
-    return lines
+        job_lines.append(f"  {job['reason']}")
+    return job_lines
 
 
-def _remaining_lines(cluster: dict[str, Any]) -> list[str]:
-    remaining = cluster.get("stays")
-    if not remaining or not remaining["instances"]:
+def _remaining_node_lines(cluster: dict[str, Any]) -> list[str]:
+    remaining_nodes = cluster.get("stays")
+    if not remaining_nodes or not remaining_nodes["instances"]:
         return []
-    count = remaining["instances"]
-    base_nodes_text = f"{count} base instance{'s run' if count > 1 else ' runs'} on"
+    node_count = remaining_nodes["instances"]
+    base_nodes_text = f"{node_count} base instance{'s run' if node_count > 1 else ' runs'} on"
     cost_text = (
-        f", which costs ${remaining['hourly']:,.2f} an hour"
-        if remaining["hourly"] is not None
+        f", which costs ${remaining_nodes['hourly']:,.2f} an hour"
+        if remaining_nodes["hourly"] is not None
         else ", which costs money"
     )
     end_text = (
-        f", until about {moment(remaining['until'])} (after_job={remaining['after_job']})"
-        if remaining.get("until")
+        f", until about {moment(remaining_nodes['until'])} (after_job={remaining_nodes['after_job']})"
+        if remaining_nodes.get("until")
         else ""
     )
     return [f"  {base_nodes_text}{cost_text}{end_text}"]

@@ -14,7 +14,7 @@ MIN_WORDS_WIDTH = 24  # the least width of a column whose cells may take several
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. In a narrow terminal the columns of the highest rank are left out first."""
+    """A table column with a rank: in a narrow terminal, the columns of the highest rank are left out first."""
 
     name: str
     rank: int  # a column of rank 0 is never left out
@@ -26,10 +26,10 @@ def fitting_columns(columns: Sequence[Column], widths: Sequence[int], width: int
     visible_indexes = list(range(len(columns)))
     while width is not None:
         needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in visible_indexes)
-        least_important = max(visible_indexes, key=lambda i: (columns[i].rank, i))
-        if needed_width + GAP * (len(visible_indexes) - 1) <= width or columns[least_important].rank == 0:
+        least_important_index = max(visible_indexes, key=lambda i: (columns[i].rank, i))
+        if needed_width + GAP * (len(visible_indexes) - 1) <= width or columns[least_important_index].rank == 0:
             break
-        visible_indexes.remove(least_important)
+        visible_indexes.remove(least_important_index)
     return visible_indexes
 
 

@@ -16,7 +16,7 @@ class EntryText:
     """The text of an entry of the audit trail, in four parts."""
 
     kind: str  # of the entry
-    instance: str
+    instance: str  # instance id, or "" for an entry about no instance
     what: str  # the statuses before and after a change, or all fields except kind, instance and detail
     detail: str
 

@@ -31,17 +31,17 @@ def size_text(count: int) -> str:
 
 def span(seconds: float) -> str:  # a duration as text
     """A duration as text in the two largest units, such as 2 h 5 min."""
-    remaining_seconds = round(max(0.0, seconds))
+    whole_seconds = round(max(0.0, seconds))
     for index, (unit_seconds, unit) in enumerate(_UNITS):
-        if remaining_seconds >= unit_seconds or unit == "s":
-            count, remainder = divmod(remaining_seconds, unit_seconds)
+        if whole_seconds >= unit_seconds or unit == "s":
+            unit_count, remainder = divmod(whole_seconds, unit_seconds)
             smaller_unit = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
             smaller_text = (
                 f" {remainder // smaller_unit[0]} {smaller_unit[1]}"
-                if smaller_unit and count < 10 and remainder >= smaller_unit[0]
+                if smaller_unit and unit_count < 10 and remainder >= smaller_unit[0]
                 else ""
             )
-            return f"{count} {unit}{smaller_text}"
+            return f"{unit_count} {unit}{smaller_text}"
     raise AssertionError
 
 

@@ -161,7 +161,7 @@ def _request_from_options(
 
     for warning in check_channels(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
-    stack_outputs = {"bucket": "bucket"}
+    stack_outputs = {"bucket": "bucket"}  # name of the stack's output, by option
     if not elastic:
         stack_outputs |= {"profile": "profile", "security_group": "security-group"}
     stack_values = {} if all(options[field] for field in stack_outputs) else stack_defaults(launcher.clients)
@@ -197,7 +197,7 @@ def _launch_job(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, 
         f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
     )
     say_where(f"job {request.name}", launcher.clients)
-    click.echo(_description(request, code_size, hourly_price))
+    click.echo(_job_description(request, code_size, hourly_price))
     if not yes and not click.confirm("Launch the job?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared_job, _print_line)
@@ -219,10 +219,10 @@ def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
         _wait_for(ports, launcher, name, wait=wait)
 
 
-def _description(request: JobRequest, size: str, price: float | None) -> str:
+def _job_description(request: JobRequest, size: str, price: float | None) -> str:
     """Describe the machines that the job will launch, with the machines' price."""
     market_text = "Spot " if request.spot else ""
-    lines = [
+    description_lines = [
         f"job {request.name}: {request.nodes} {market_text}machines of type {request.instance_type}, "
         f"at most {request.max_hours:g} hours each attempt",
         f"  runs        {printable(' '.join(request.command))}",
@@ -233,10 +233,10 @@ def _description(request: JobRequest, size: str, price: float | None) -> str:
     if price is not None:
         hourly_cost = price * request.nodes
         max_cost = hourly_cost * request.max_hours * (1 + request.retries)
-        lines.append(
+        description_lines.append(
             f"  costs       {hourly_cost:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides"
         )
-    return "\n".join(lines)
+    return "\n".join(description_lines)
 
 
 def _print_line(text: str) -> None:
@@ -267,5 +267,5 @@ def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> 
 
 def _print_progress(job: JobState) -> None:
     reason_text = f": {printable(job.reason)}" if job.reason else ""
-    started_text = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
-    click.echo(f"{job.phase}{started_text}{reason_text}")
+    nodes_text = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{nodes_text}{reason_text}")

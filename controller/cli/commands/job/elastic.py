@@ -46,7 +46,7 @@ class ElasticJobState:
     """The state of an elastic job and of its cluster."""
 
     record: JobRecord
-    phase: Phase
+    phase: Phase  # of the job
     reason: str  # of the phase
     stack: Stack | None  # the cluster's CloudFormation stack
     cluster: dict[str, Any] | None  # the data of `dyntrain status`, or None while no cluster is registered
@@ -204,15 +204,15 @@ def progress_lines(job_state: ElasticJobState) -> list[str]:
     node_rows = job_state.cluster["nodes"] if job_state.cluster is not None else []
     node_lines = []
     for node in node_rows:
-        problem = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
-        node_lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
+        prepare_failure = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
+        node_lines.append(f"{node['instance']}: {node['status']}{f': {prepare_failure}' if prepare_failure else ''}")
     return [*node_lines, f"{job_state.phase}: {job_state.reason}" if job_state.reason else job_state.phase]
 
 
 def _cluster_description(request: JobRequest, package: str, size: str, price: float | None) -> str:
     """Describe the cluster that the job will create, with the cluster's price."""
     repetition_text = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
-    lines = [
+    description_lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
         "the master, as the stack of that name",
         f"  runs        {printable(' '.join(request.command))}{repetition_text}",
@@ -222,11 +222,11 @@ def _cluster_description(request: JobRequest, package: str, size: str, price: fl
         f"  try first   dyntrain check -- {printable(' '.join(request.command))} (here, nothing is rented)",
     ]
     if price is not None:
-        lines.append(
+        description_lines.append(
             f"  costs       {price * request.nodes:.2f} dollars an hour; disks, volume, NAT gateway, addresses and "
             "what you add besides"
         )
-    return "\n".join(lines)
+    return "\n".join(description_lines)
 
 
 def _print_line(text: str) -> None:

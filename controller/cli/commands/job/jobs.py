@@ -33,12 +33,12 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 
 @dataclass(frozen=True)
-class JobState:
+class JobState:  # of the current attempt
     """The state of a job's current attempt."""
 
     record: JobRecord
-    phase: Phase
-    machines: Sequence[Machine]
+    phase: Phase  # of the job
+    machines: Sequence[Machine]  # of the attempt, by rank
     verdict: Exit | None  # the attempt's exit.json
     codes: dict[int, int | None]  # exit codes of the ended ranks
     heard: int  # number of nodes that show signs of life
@@ -65,15 +65,15 @@ def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
     """Read the job's state without writing anything. The state includes an end of the job that the controller has not
     stored yet.
     """
-    stored = stored_job(ports, name)
-    machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
-    record = decision_of(ports, stored, machines).record
-    alive_count = 0 if record.ended else launcher.alive_count(record)
+    job = stored_job(ports, name)
+    machines = sorted(ports.machines.of_runs([job.record.token]), key=lambda machine: machine.rank)
+    record = decision_of(ports, job, machines).record
+    alive_node_count = 0 if record.ended else launcher.alive_count(record)
     exit_codes = dict(ports.results.exit_codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
-    job_phase = phase(record, machines, alive_count)
-    is_late = job_phase == "STARTING" and not alive_count and ports.clock() - record.since > START_SECONDS
-    return JobState(record, job_phase, machines, verdict, exit_codes, alive_count, is_late)
+    job_phase = phase(record, machines, alive_node_count)
+    is_late = job_phase == "STARTING" and not alive_node_count and ports.clock() - record.since > START_SECONDS
+    return JobState(record, job_phase, machines, verdict, exit_codes, alive_node_count, is_late)
 
 
 def follow(
@@ -87,7 +87,7 @@ def follow(
     """Call `say` with each new state of the job until its phase is in `end_phases`. While AWS is unreachable, the
     function waits.
     """
-    last_text = ""
+    last_state_text = ""
     while True:
         try:
             job_state = read_state(ports, launcher, name)
@@ -95,8 +95,8 @@ def follow(
             pause(RETRY_SECONDS)
             continue
         state_text = f"{job_state.phase} {job_state.heard} {job_state.late}"
-        if state_text != last_text:
-            last_text = state_text
+        if state_text != last_state_text:
+            last_state_text = state_text
             say(job_state)
         if job_state.phase in end_phases:
             return job_state
@@ -105,11 +105,11 @@ def follow(
 
 def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
     """If the job has ended, store the end at once instead of waiting for the controller's next check."""
-    stored = stored_job(ports, name)
+    job = stored_job(ports, name)
     record = read_state(ports, launcher, name).record
-    if record.ended and record != stored.record:
+    if record.ended and record != job.record:
         with suppress(Conflict):  # the controller has written the same record first
-            ports.records.put(StoredJob(record, stored.version), over=False)
+            ports.records.put(StoredJob(record, job.version), over=False)
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
@@ -142,17 +142,17 @@ def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> st
     job is not launched again.
     """
     store_end(ports, launcher, name)
-    stored = stored_job(ports, name)
-    record, now = stored.record, ports.clock()
+    job = stored_job(ports, name)
+    record, now = job.record, ports.clock()
     living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
     has_ended = record.ended
     if record.state == "INTERRUPTED":
         stopped_record = record.with_state("STOPPED", f"stopped by hand after: {record.reason}", now)
-        ports.records.put(StoredJob(stopped_record, stored.version), over=False)
+        ports.records.put(StoredJob(stopped_record, job.version), over=False)
     if not has_ended:
-        exit_order = Exit(STOPPED, 0, None, "stopped by hand", now)
-        launcher.put(record.bucket, verdict_key(name, record.run), exit_order.text().encode())
-        ports.records.put(StoredJob(record.with_state("STOPPED", exit_order.reason, now), stored.version), over=False)
+        stop_verdict = Exit(STOPPED, 0, None, "stopped by hand", now)
+        launcher.put(record.bucket, verdict_key(name, record.run), stop_verdict.text().encode())
+        ports.records.put(StoredJob(record.with_state("STOPPED", stop_verdict.reason, now), job.version), over=False)
     if living_instances and (at_once or record.state == "LAUNCHING"):
         ports.machines.terminate(living_instances)
         return f"{name}: {len(living_instances)} machines are terminated"

@@ -27,7 +27,7 @@ def job_list(output: str) -> None:
         from dyntrain.controller.cli.text.tables import Column, table
 
         ports, launcher = connect_jobs()
-        records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
+        records = sorted((job.record for job in ports.records.all()), key=lambda record: -record.since)
         phases_and_reasons: dict[str, tuple[str, str]] = {
             record.name: (record.state, record.reason) for record in records
         }
