@@ -33,7 +33,7 @@ from dyntrain.controller.core.records.facts import (
     join_all,
 )
 from dyntrain.controller.core.records.groups import GroupFacts
-from dyntrain.controller.core.views.view import Rules, ask_again_at, unseen_times, view
+from dyntrain.controller.core.views.view import Rules, ask_again_at, missed_read_count, view
 from dyntrain.controller.loops.doubts import Doubts, doubtful_losses
 from dyntrain.controller.loops.intake import merge, merge_group
 from dyntrain.controller.loops.ports import Ports, SeenInstance, SeenMember, StoredNode
@@ -221,7 +221,7 @@ def _store_doubts(ports: Ports, stored: Mapping[str, StoredNode], reading: Resyn
     """
     seen_ids = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
-        missed_count = unseen_times(node.facts)
+        missed_count = missed_read_count(node.facts)
         missed_reads = doubt = None
         if instance in reading.queried and instance not in seen_ids:
             missed_reads = MissedReads(at=reading.started, times=missed_count + 1)

@@ -17,7 +17,7 @@ class JobFacts(Fact):
     is the latest, so a late report of an old job never replaces a report of a newer job.
     """
 
-    report: JobReport
+    report: JobReport  # the coordinator's latest report
     heard_at: float  # when the report arrived
 
     @property
@@ -34,7 +34,7 @@ class Job:
     `over` is true after the coordinator reported the job's end.
     """
 
-    report: JobReport | None
+    report: JobReport | None  # the coordinator's latest report
     alive: bool  # the coordinator reports
     over: bool  # the coordinator reported the end
     lease_ends: float | None  # when the job counts as silent
@@ -68,7 +68,7 @@ class Job:
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
     """The state of the job at the time `now`. If the coordinator has been silent for longer than its lease, the job is
-    not `alive`. `finished` says that the target marks the job as over. `finished` is used only if there is no report.
+    not `alive`. `finished` says that the target marks the job as ended. `finished` is used only if there is no report.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
@@ -79,7 +79,7 @@ def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: b
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
-    """The values of the job's CloudWatch metrics. A job that is over has no workers and no speed."""
+    """The values of the job's CloudWatch metrics. A job that has ended has no workers and no speed."""
     is_over = report.state in ("finished", "failed")
     metric_values: dict[str, float] = {
         "Workers": 0 if is_over else sum(member.processes for member in report.members if member.active),

@@ -51,7 +51,7 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence that explains the reason to users. If the job is over, the sentence does not advise users to
+        """The sentence that explains the reason to users. If the job has ended, the sentence does not advise users to
         launch another instance, because the new instance would be terminated at once.
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
