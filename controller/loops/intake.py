@@ -37,10 +37,10 @@ GONE_FACTS_KEPT_SECONDS = 7 * 86_400.0  # for a terminated instance; longer than
 class IntakeOutcome:
     """The result of handling an event. `reason` explains the outcome, and may be empty."""
 
-    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
-    reason: str = ""
-    instance: str = ""
-    cluster: str = ""
+    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]  # what became of the event's facts
+    reason: str = ""  # explains the outcome
+    instance: str = ""  # id of the event's instance
+    cluster: str = ""  # name of the event's cluster
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
