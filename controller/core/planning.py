@@ -52,7 +52,7 @@ TAGGED_STATUSES: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", 
 
 
 @dataclass(frozen=True)
-class Change:
+class StatusChange:
     """A change of a node's status or reason since the last announcement."""
 
     instance: str  # instance id
@@ -66,7 +66,7 @@ class Decision:
     job: Job  # the job as reported
     nodes: tuple[NodeStatus, ...]  # the state and status of each node
     actions: tuple[Action, ...]  # on AWS, in their order
-    changes: tuple[Change, ...]  # of statuses, to be announced
+    changes: tuple[StatusChange, ...]  # of statuses, to be announced
     alarms: tuple[Alarm, ...] = ()  # to be raised now
     nomination: Nomination | None = None  # only a new nomination
     metered: tuple[Metered, ...] = ()  # new entries of the audit trail for the bill
@@ -176,12 +176,12 @@ def _remaining_actions(actions: Iterable[Action], excluded: AbstractSet[str]) ->
             yield replace(action, instances=remaining_instances)
 
 
-def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
+def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[StatusChange]:
     for node in nodes:
         status_ack = node.view.facts.acks.status
         old_line = status_ack.value if status_ack is not None else ""
         if old_line != node.standing.line:
-            yield Change(node.view.instance, old_line, node.standing)
+            yield StatusChange(node.view.instance, old_line, node.standing)
 
 
 def _ownership_tag_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:

@@ -25,10 +25,10 @@ class TooLong(Exception):
 @dataclass(frozen=True)
 class EndedRun:
     code: int  # the exit code
-    log: Path
+    log: Path  # path of the log file
 
     @property
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line that the process wrote to its log."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1][:LONGEST_LINE] if lines else "its log is empty"
