@@ -32,7 +32,7 @@ def ended_instances(decision: Decision) -> set[str]:
     return {instance_id for action in ending_actions for instance_id in instances(action)}
 
 
-def read_again(
+def reread_nodes(
     ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ended_ids: Iterable[str]
 ) -> dict[str, StoredNode]:
     """Describe the instances to be ended in EC2 again, and return the nodes whose facts change. The second reading

@@ -24,8 +24,8 @@ from dyntrain.controller.core.planning import Decision, announced_instances, dec
 from dyntrain.controller.core.records.acks import NO_ACKS
 from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
 from dyntrain.controller.core.views.target import Membership, membership_above
-from dyntrain.controller.core.views.view import Rules, ask_again_at
-from dyntrain.controller.loops.confirming import ended_instances, newer_versions, nodes_to_confirm, read_again
+from dyntrain.controller.core.views.view import Rules, next_describe_at
+from dyntrain.controller.loops.confirming import ended_instances, newer_versions, nodes_to_confirm, reread_nodes
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
@@ -206,7 +206,7 @@ def _make_pass(
         )
         ids_to_reread = ended_instances(decision) - reread_ids
         if ids_to_reread:
-            newer_nodes = {**newer_nodes, **read_again(ports, rules, {**nodes, **newer_nodes}, ids_to_reread)}
+            newer_nodes = {**newer_nodes, **reread_nodes(ports, rules, {**nodes, **newer_nodes}, ids_to_reread)}
             reread_ids |= ids_to_reread
         if newer_nodes:  # decide again, since the job and the membership may have changed as well
             nodes.update(newer_nodes)
@@ -283,7 +283,7 @@ def _gather_nodes(
     instances_to_query = [
         instance_id
         for instance_id, node in untagged_nodes.items()
-        if ask_again_at(node.facts, rules.policy.resync_seconds) <= read_started
+        if next_describe_at(node.facts, rules.policy.resync_seconds) <= read_started
     ]
     if instances_to_query:
         for seen_instance in ports.instances.by_id(instances_to_query):

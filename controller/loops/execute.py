@@ -34,10 +34,10 @@ from dyntrain.controller.core.decisions.actions import (
     Terminate,
     TerminateInGroup,
     UntagElastic,
-    acknowledgement,
+    acks_of_effect,
+    acks_of_refusal,
+    acks_of_stale_action,
     instances,
-    refusal,
-    stale_answer,
 )
 from dyntrain.controller.core.history.trail import ActionDone, ActionRefused, CapacitySet, Entry, TargetPublished
 from dyntrain.controller.core.records.acks import NO_ACKS, Acks
@@ -122,7 +122,7 @@ def _perform_action(
         if isinstance(action, StartInstances | SuspendReplacement):
             results.blocked_instances.update(action.instances)
         for instance_id in instances(action):
-            results.remember_acks(instance_id, refusal(action, str(error), ports.clock()))
+            results.remember_acks(instance_id, acks_of_refusal(action, str(error), ports.clock()))
         return
     except ControllerError as error:
         results.failures.append(f"{action_kind}: {error}")
@@ -136,7 +136,7 @@ def _perform_action(
             extra={"cluster": cluster, "action": action_kind, "instance": instance_id, "problem": problem},
         )
         results.refused.append(ActionRefused(kind=action_kind, instance=instance_id, detail=problem))
-        results.remember_acks(instance_id, refusal(action, problem, ports.clock()))
+        results.remember_acks(instance_id, acks_of_refusal(action, problem, ports.clock()))
     for instance_id in effect.instances:
         results.remember_acks(instance_id, effect.acks)
     results.trail += effect.entries
@@ -226,10 +226,10 @@ def _make_effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE
         ActionDone(kind=action_kind, instance=instance, value=entry_value, why=why) for instance in affected_instances
     )
     return _Effect(
-        affected_instances, acknowledgement(action, ports.clock() if at is None else at), trail_entries, batch.refused
+        affected_instances, acks_of_effect(action, ports.clock() if at is None else at), trail_entries, batch.refused
     )
 
 
 def _make_stale_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
     trail_entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
-    return _Effect((action.instance,), stale_answer(action, ports.clock()), (trail_entry,))
+    return _Effect((action.instance,), acks_of_stale_action(action, ports.clock()), (trail_entry,))

@@ -33,7 +33,7 @@ from dyntrain.controller.core.records.facts import (
     join_all,
 )
 from dyntrain.controller.core.records.groups import GroupFacts
-from dyntrain.controller.core.views.view import Rules, ask_again_at, missed_read_count, view
+from dyntrain.controller.core.views.view import Rules, missed_read_count, next_describe_at, view
 from dyntrain.controller.loops.doubts import Doubts, doubtful_losses
 from dyntrain.controller.loops.intake import merge, merge_group
 from dyntrain.controller.loops.ports import Ports, SeenInstance, SeenMember, StoredNode
@@ -197,7 +197,7 @@ def _read_aws(
 def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
     if node is None or node.facts.named is None:
         return True
-    return ask_again_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
+    return next_describe_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:

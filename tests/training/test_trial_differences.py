@@ -21,7 +21,7 @@ from dyntrain.training.trial.differences import (
     relative_differences,
 )
 from dyntrain.training.trial.processes import EndedRun
-from dyntrain.training.trial.results import refusal, script_error
+from dyntrain.training.trial.results import refusal_reason, script_error
 from dyntrain.training.trial.verdict import (
     RunCounts,
     Verdict,
@@ -229,6 +229,6 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("epoch 0\ndyntrain.training.worker.refused.RefusedByAll: a.py:3: DT411: one\na.py:4: DT412: other\n")
-    assert refusal(EndedRun(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
+    assert refusal_reason(EndedRun(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
     log.write_text("ValueError: of the script's own\n")
-    assert refusal(EndedRun(1, log)) is None
+    assert refusal_reason(EndedRun(1, log)) is None

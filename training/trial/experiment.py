@@ -31,7 +31,7 @@ from dyntrain.training.trial.results import (
     load_arrays,
     loops_of,
     member_files,
-    refusal,
+    refusal_reason,
     saved_arrays,
     script_error,
     step_arrays,
@@ -115,7 +115,7 @@ class Experiment:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", PER_WORKER_SENTENCE)
         if one_run.code:
-            refusal_text = refusal(one_run)
+            refusal_text = refusal_reason(one_run)
             return (
                 verdict_on_failure(IN_ONE_PROCESS, exit_text(one_run))
                 if refusal_text is None

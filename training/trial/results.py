@@ -82,7 +82,7 @@ def exit_text(ended_run: EndedRun) -> str:
     return f"ended with exit code {ended_run.code}: {ended_run.last_log_line}"
 
 
-def refusal(ended_run: EndedRun) -> str | None:
+def refusal_reason(ended_run: EndedRun) -> str | None:
     """Return the full text of why the job refused the script, or None if the job did not refuse the script."""
     match = REFUSAL_PATTERN.search(ended_run.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()

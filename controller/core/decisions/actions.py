@@ -212,7 +212,7 @@ def instances(action: Action) -> tuple[str, ...]:
             return action.instances
 
 
-def acknowledgement(action: Action, at: float) -> Acks:
+def acks_of_effect(action: Action, at: float) -> Acks:
     """The record that the action took effect, to be stored with the facts of each instance that the action concerns."""
     match action:
         case StampOwner():
@@ -248,16 +248,16 @@ def _closing_ack(why: str, at: float) -> Announcement | None:
     return Announcement(at=at, value=why) if why else None
 
 
-def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
+def acks_of_stale_action(action: LifecycleAnswer, at: float) -> Acks:
     """The record that a lifecycle action no longer exists, and so needs neither an answer nor a heartbeat."""
     return Acks(answers={action.key: LifecycleResult(at=at, result="stale")})
 
 
-def refusal(action: Action, problem: str, at: float) -> Acks:
+def acks_of_refusal(action: Action, problem: str, at: float) -> Acks:
     """The record that AWS refused the action, so that the controller waits before it repeats the action."""
     match action:
         case SetStatusTag(gone=True):  # IAM refuses because the ownership tag is gone, too
-            return acknowledgement(action, at)
+            return acks_of_effect(action, at)
         case HeartbeatLifecycle():  # no more heartbeats, but the lifecycle action can still be completed
             return Acks(answers={action.key: LifecycleResult(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():

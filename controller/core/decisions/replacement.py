@@ -40,7 +40,7 @@ class ReplacementRefusal(StrEnum):
     BELOW_MINIMUM = "without {old} the cluster would fall below min_workers; add a worker, or lower the minimum"
 
 
-def refusal(
+def replacement_refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
     """Why the node `new` must not replace the base node `old`. Returns None if this replacement may be requested, or

@@ -207,7 +207,7 @@ def _base_size(pool: Pool) -> int:
     return 0 if pool.closed else pool.base
 
 
-def _within_limits(pool: Pool, count: int) -> int:
+def _limited_size(pool: Pool, count: int) -> int:
     """The size nearest to `count` within the limits of the policy and of the group or the list of instances."""
     if pool.closed:
         return pool.least
@@ -220,7 +220,7 @@ def _entitlements(ordered_pools: Sequence[Pool], idle_stock: Stock) -> tuple[dic
     entitled_sizes, spare_counts = {}, {}
     for pool in ordered_pools:
         _, spare_counts[pool.cluster] = _draw(idle_stock, pool, UNLIMITED)
-        entitled_sizes[pool.cluster] = _within_limits(pool, pool.base + spare_counts[pool.cluster] - pool.headroom)
+        entitled_sizes[pool.cluster] = _limited_size(pool, pool.base + spare_counts[pool.cluster] - pool.headroom)
         headroom = 0 if pool.closed else pool.headroom
         idle_stock, _ = _draw(idle_stock, pool, max(entitled_sizes[pool.cluster] - _base_size(pool), 0) + headroom)
     return entitled_sizes, spare_counts
@@ -234,7 +234,7 @@ def _growth_limit(pool: Pool, ordered_pools: Sequence[Pool], idle_stock: Stock, 
         if other_pool.cluster != pool.cluster:
             idle_stock, _ = _draw(idle_stock, other_pool, taken_sizes[other_pool.cluster] - _base_size(other_pool))
     _, available_count = _draw(idle_stock, pool, UNLIMITED)
-    return _within_limits(pool, pool.base + available_count - pool.headroom)
+    return _limited_size(pool, pool.base + available_count - pool.headroom)
 
 
 def _decide_pool(
@@ -247,7 +247,7 @@ def _decide_pool(
     if pool.closed:  # at once, without waiting for a window, because no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
     proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, growth_limit))
-    smallest_size = _within_limits(pool, 0)
+    smallest_size = _limited_size(pool, 0)
     if pool.current < smallest_size:
         return proposal, smallest_size, PoolReason.RAISED_TO_MINIMUM, earlier_readings
     if proposal > pool.current and not pool.growable:

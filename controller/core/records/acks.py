@@ -2,7 +2,7 @@
 the node.
 
 Each kind of acknowledgement is a field of `Acks` and is merged separately, so that neither the order nor the repetition
-of updates matters. The function `actions.acknowledgement` makes the records of actions. The loop `converge` records
+of updates matters. The function `actions.acks_of_effect` makes the records of actions. The loop `converge` records
 announcements, and the loop `resync` records failed and doubtful reads.
 """
 

@@ -312,7 +312,7 @@ def missed_read_count(facts: NodeFacts) -> int:
     return missed_reads.times if missed_reads is not None else 0
 
 
-def ask_again_at(facts: NodeFacts, period: float) -> float:
+def next_describe_at(facts: NodeFacts, period: float) -> float:
     """The time of the next describe call for an instance that EC2 did not show. The pause before the next describe call
     doubles with each call, up to an hour.
     """
