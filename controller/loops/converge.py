@@ -333,7 +333,7 @@ def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, S
     for instance_id, node_acks in acks_by_instance.items():
         # one write for each node, without waking the stream: names, first reads, acknowledgements
         facts = nodes[instance_id].facts.join(NodeFacts(instance=instance_id, acks=node_acks))
-        merge(ports, facts, wake=False, known=nodes[instance_id])
+        merge(ports, facts, wake=False, known_node=nodes[instance_id])
     if trail_entries or results.trail:
         ports.clusters.record(cluster, now, [*trail_entries, *results.trail])
     if results.failures:

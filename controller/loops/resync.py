@@ -92,7 +92,7 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> ResyncResul
             changed_facts.append((new_facts, stored_node))
     doubts = doubtful_losses(ports, policies, stored_nodes, changed_facts, elastic, read_started)
     written_count = sum(
-        merge(ports, new_facts, wake=True, known=stored_node) is None
+        merge(ports, new_facts, wake=True, known_node=stored_node) is None
         for new_facts, stored_node in changed_facts
         if new_facts.instance not in doubts.instances
     )

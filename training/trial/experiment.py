@@ -22,7 +22,7 @@ from dyntrain.training.trial.differences import (
     relative_differences,
 )
 from dyntrain.training.trial.plan import Plan, make_plan
-from dyntrain.training.trial.processes import EndedRun, TooLong, run
+from dyntrain.training.trial.processes import EndedRun, RunTooLong, run
 from dyntrain.training.trial.results import (
     counts_of_run,
     epoch_ends,
@@ -96,7 +96,7 @@ class Experiment:
         launch_options = parse_launch(["-n", "1", "--launcher", "local", *self._options.command])
         try:
             return await self._run_all(launch_options.command)
-        except TooLong:
+        except RunTooLong:
             limit_text = f"{self._options.seconds:.0f} s"
             return verdict_on_failure(
                 "a run", f"did not end within {limit_text}: set fewer --steps or --samples, or more --seconds"
@@ -165,7 +165,7 @@ class Experiment:
         compared have the rules off.
         """
         order = self._order(RULES).model_copy(update={"rules": True})
-        with contextlib.suppress(TooLong):
+        with contextlib.suppress(RunTooLong):
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
         return findings(self._log(RULES).read_text(errors="replace").splitlines())
 

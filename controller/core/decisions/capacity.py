@@ -124,10 +124,10 @@ def _lowering_plan(
     failure_count = past_response.times + 1 if past_response is not None and failed_again else 1
     lowered_size = max(size.running, size.minimum)
     if lowered_size >= size.desired:
-        awaits_raise = past_response is not None and past_response.wanted > past_response.desired
+        awaits_increase = past_response is not None and past_response.wanted > past_response.desired
         kept_response = (
             stored  # keeps its time, since when the controller's own reductions are counted
-            if awaits_raise and stored is not None
+            if awaits_increase and stored is not None
             else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=failure_count - 1, done=True)
         )
         return CapacityPlan(kept_response.model_copy(update={"failure": failure.at}), None, "NOTHING_TO_LOWER")

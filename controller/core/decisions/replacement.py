@@ -133,9 +133,9 @@ def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) 
 
 def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
     """Whether the node `start` and other nodes replace each other in a ring. No node in a ring is replaced."""
-    visited: set[str] = set()
+    visited_ids: set[str] = set()
     instance_id = start
-    while instance_id in successors and instance_id not in visited:
-        visited.add(instance_id)
+    while instance_id in successors and instance_id not in visited_ids:
+        visited_ids.add(instance_id)
         instance_id = successors[instance_id]
-    return instance_id in visited
+    return instance_id in visited_ids

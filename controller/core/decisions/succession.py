@@ -91,8 +91,8 @@ def _choose_coordinator(
         return (
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
         )
-    job_over = job_facts is not None and job_facts.report.state in ("finished", "failed")
-    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
+    job_has_ended = job_facts is not None and job_facts.report.state in ("finished", "failed")
+    if job_facts is None or job_has_ended or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
         return NominationReason.STANDS, old.coordinator
     nominated_index = base_nodes.index(nominated_node)
     successors = [

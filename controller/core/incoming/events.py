@@ -279,9 +279,9 @@ def _parse_health_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _maintenance_facts(change: HealthChange, entity: HealthEntity, starts: float, received_at: float) -> NodeFacts:
-    is_over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    has_ended = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
     updated_at = change.updated if change.updated is not None else received_at
-    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=updated_at, closed=is_over)
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=updated_at, closed=has_ended)
     return NodeFacts(instance=entity.instance, notices=(notice,))
 
 

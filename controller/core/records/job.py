@@ -72,18 +72,18 @@ def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: b
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
-    is_over = facts.report.state in ("finished", "failed")
+    has_ended = facts.report.state in ("finished", "failed")
     lease_ends = facts.heard_at + lease_seconds
-    is_alive = not is_over and now <= lease_ends
-    return Job(facts.report, alive=is_alive, over=is_over, lease_ends=lease_ends if is_alive else None)
+    is_alive = not has_ended and now <= lease_ends
+    return Job(facts.report, alive=is_alive, over=has_ended, lease_ends=lease_ends if is_alive else None)
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
     """The values of the job's CloudWatch metrics. A job that has ended has no workers and no speed."""
-    is_over = report.state in ("finished", "failed")
+    has_ended = report.state in ("finished", "failed")
     metric_values: dict[str, float] = {
-        "Workers": 0 if is_over else sum(member.processes for member in report.members if member.active),
-        "SamplesPerSecond": 0.0 if is_over else report.samples_per_second,
+        "Workers": 0 if has_ended else sum(member.processes for member in report.members if member.active),
+        "SamplesPerSecond": 0.0 if has_ended else report.samples_per_second,
     }
     if report.progress is not None and report.progress.fraction is not None:
         metric_values["PercentDone"] = round(100 * report.progress.fraction, 3)

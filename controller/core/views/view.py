@@ -157,14 +157,14 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     elastic, settles_at = _elastic_state(facts, rules, tags, "tags" in used_reads, owned or group is not None, now)
     leave_by, changes_at = _leave_deadline(facts, rules.policy, now)
     missed_count = missed_read_count(facts)
-    base_tagged = is_base_value((tags or {}).get(BASE_TAG))
+    has_base_tag = is_base_value((tags or {}).get(BASE_TAG))
     launched = facts.template is not None and facts.template.cluster == cluster
     return View(
         instance=facts.instance,
         facts=facts,
         tags=tags,
         elastic=elastic,
-        base=base_tagged or facts.based is not None,
+        base=has_base_tag or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
         requested=elastic or _was_requested(facts, rules),
@@ -181,7 +181,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         unseen=missed_count,
         changes_at=changes_at,
         launched=launched,
-        base_tagged=base_tagged,
+        base_tagged=has_base_tag,
         elastic_assumed=elastic and rules.elastic_tag not in (tags or {}),
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
