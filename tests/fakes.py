@@ -34,7 +34,7 @@ from dyntrain.controller.loops.converge import converge, found_groups
 from dyntrain.controller.loops.intake import IntakeOutcome, take_in
 from dyntrain.controller.loops.ports import Ports, TrailEntry
 from dyntrain.controller.loops.registry import Registry
-from dyntrain.controller.loops.resync import Resynced, resync
+from dyntrain.controller.loops.resync import ResyncResult, resync
 from fake_aws import START, FakeGroups, FakeInstances, FakeMetrics, FakeParameters, Machine, Member
 from fake_table import FakeClusters, FakeGroupRecords, FakeJobs, FakeNodes
 
@@ -283,7 +283,7 @@ class World:
         self.settle()
         return outcomes
 
-    def resync(self) -> Resynced:
+    def resync(self) -> ResyncResult:
         result = resync(self.ports, self.registry, ELASTIC)
         self.settle()
         return result

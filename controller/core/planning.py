@@ -25,7 +25,7 @@ from dyntrain.controller.core.decisions.actions import (
     instances,
 )
 from dyntrain.controller.core.decisions.alarms import Alarm, alarms_of
-from dyntrain.controller.core.decisions.brake import ENDINGS_HELD_TEXT, held_endings, without_endings
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD_TEXT, ids_to_hold, without_terminations
 from dyntrain.controller.core.decisions.closing import (
     Closing,
     closing_actions,
@@ -36,7 +36,7 @@ from dyntrain.controller.core.decisions.closing import (
 from dyntrain.controller.core.decisions.leaving import window_waits
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.replacement import planned_replacements, with_replacements
-from dyntrain.controller.core.decisions.status import NodeStatus, Standing, derive
+from dyntrain.controller.core.decisions.status import NodeStatus, Standing, derive_status
 from dyntrain.controller.core.decisions.succession import Nomination, nominate, unchanged_nomination, with_nomination
 from dyntrain.controller.core.history.metering import new_entries
 from dyntrain.controller.core.history.trail import Metered
@@ -52,10 +52,10 @@ TAGGED_STATUSES: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", 
 
 
 @dataclass(frozen=True)
-class Change:
+class StatusChange:
     """A change of a node's status or reason since the last announcement."""
 
-    instance: str
+    instance: str  # instance id
     before: str  # the last announced status and reason; "" if none was announced
     standing: Standing  # the new status and reason
 
@@ -66,7 +66,7 @@ class Decision:
     job: Job  # the job as reported
     nodes: tuple[NodeStatus, ...]  # the state and status of each node
     actions: tuple[Action, ...]  # on AWS, in their order
-    changes: tuple[Change, ...]  # of statuses, to be announced
+    changes: tuple[StatusChange, ...]  # of statuses, to be announced
     alarms: tuple[Alarm, ...] = ()  # to be raised now
     nomination: Nomination | None = None  # only a new nomination
     metered: tuple[Metered, ...] = ()  # new entries of the audit trail for the bill
@@ -87,17 +87,17 @@ def decide(
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
-    successors_of_replaced = planned_replacements(views, old, job_facts, rules)
-    views = with_replacements(views, successors_of_replaced)
+    replacements = planned_replacements(views, old, job_facts, rules)
+    views = with_replacements(views, replacements)
     pending_waits = window_waits(old, views, job, rules, now)
-    target_plan = plan_target(old, views, rules, job.over, successors_of_replaced, pending_waits)
+    target_plan = plan_target(old, views, rules, job.over, replacements, pending_waits)
     closing_plan = plan_closing(views, old, job, job_facts, rules, now)
     nomination = nominate(old, views, job_facts, rules, now) if closing_plan is None else unchanged_nomination(old)
     membership = with_nomination(old, with_end_time(old, target_plan.membership, now), nomination)
     nodes = tuple(
         NodeStatus(
             node,
-            derive(
+            derive_status(
                 node,
                 membership,
                 job,
@@ -111,18 +111,18 @@ def decide(
         for node in views
     )
     actions: tuple[Action, ...] = plan_actions(nodes, rules, now, closing_plan)
-    if held_back := held_endings(nodes, actions, rules, now):
-        actions = tuple(without_endings(actions, held_back))
+    if held_instances := ids_to_hold(nodes, actions, rules, now):
+        actions = tuple(without_terminations(actions, held_instances))
         nodes = tuple(
             replace(node, standing=replace(node.standing, detail=ENDINGS_HELD_TEXT))
-            if node.view.instance in held_back
+            if node.view.instance in held_instances
             else node
             for node in nodes
         )
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
     new_nomination = nomination if nomination.term != old.term else None
-    alarms = alarms_of(nodes, rules, now, held_back)
+    alarms = alarms_of(nodes, rules, now, held_instances)
     changes, bill_entries = tuple(_status_changes(nodes)), new_entries(views, rules, now)
     return Decision(membership, job, nodes, actions, changes, alarms, new_nomination, bill_entries, closing_plan)
 
@@ -169,28 +169,28 @@ def announced_instances(decision: Decision) -> set[str]:
 def _remaining_actions(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
     for action in actions:
         action_instances = instances(action)
-        remaining_instances = tuple(instance for instance in action_instances if instance not in excluded)
+        remaining_instances = tuple(instance_id for instance_id in action_instances if instance_id not in excluded)
         if remaining_instances == action_instances:
             yield action
         elif remaining_instances and isinstance(action, _ACTIONS_ON_SEVERAL_INSTANCES):
             yield replace(action, instances=remaining_instances)
 
 
-def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
+def _status_changes(nodes: Iterable[NodeStatus]) -> Iterator[StatusChange]:
     for node in nodes:
         status_ack = node.view.facts.acks.status
         old_line = status_ack.value if status_ack is not None else ""
         if old_line != node.standing.line:
-            yield Change(node.view.instance, old_line, node.standing)
+            yield StatusChange(node.view.instance, old_line, node.standing)
 
 
 def _ownership_tag_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
     """The action that sets the ownership tag on new members of the cluster's Auto Scaling groups. Instances with the
     ownership tag of another cluster are not changed.
     """
-    without_ownership_tag = tuple(node.view.instance for node in nodes if _needs_ownership_tag(node.view, rules))
-    if without_ownership_tag:
-        yield StampOwner(without_ownership_tag, rules.policy.cluster)
+    instances_to_tag = tuple(node.view.instance for node in nodes if _needs_ownership_tag(node.view, rules))
+    if instances_to_tag:
+        yield StampOwner(instances_to_tag, rules.policy.cluster)
 
 
 def _needs_ownership_tag(node: View, rules: Rules) -> bool:
@@ -215,15 +215,15 @@ def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
             yield SetStatusTag(tuple(tagged_instances), status)
 
 
-def _final_tag_actions(terminated: Iterable[View]) -> Iterator[Action]:
+def _final_tag_actions(terminated_nodes: Iterable[View]) -> Iterator[Action]:
     """The action that sets the status tag REMOVED on terminated instances. Without this action, the tag of an instance
     that EC2 took would show for ever that the instance is in the job.
     """
-    wrongly_tagged = tuple(
-        node.instance for node in terminated if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED")
+    instances_to_retag = tuple(
+        node.instance for node in terminated_nodes if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED")
     )
-    if wrongly_tagged:
-        yield SetStatusTag(wrongly_tagged, "REMOVED", gone=True)
+    if instances_to_retag:
+        yield SetStatusTag(instances_to_retag, "REMOVED", gone=True)
 
 
 def _protect_actions(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
@@ -281,8 +281,8 @@ def _lifecycle_actions(node: NodeStatus, rules: Rules, now: float) -> Iterator[A
 
 
 def _heartbeat_due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
-    last_heartbeat, answer = node.facts.acks.heartbeats.get(key), node.facts.acks.answers.get(key)
-    if answer is not None and answer.result == NO_HEARTBEAT:
+    last_heartbeat, hook_answer = node.facts.acks.heartbeats.get(key), node.facts.acks.answers.get(key)
+    if hook_answer is not None and hook_answer.result == NO_HEARTBEAT:
         return False
     return (
         now - max(asked_at, last_heartbeat.at if last_heartbeat is not None else 0.0) >= rules.policy.heartbeat_seconds
@@ -290,16 +290,16 @@ def _heartbeat_due(node: View, key: str, asked_at: float, rules: Rules, now: flo
 
 
 def _terminate_actions(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
-    outside_groups = []
+    ungrouped_instances = []
     for node in nodes:
         if not _must_terminate(node, rules, now):
             continue
         if node.view.group is None:
-            outside_groups.append(node.view.instance)
+            ungrouped_instances.append(node.view.instance)
         elif node.view.group in rules.groups and node.view.phase not in ("terminating", "left"):
             yield TerminateInGroup(node.view.instance, node.view.group, _removal_requested(node))
-    if outside_groups:
-        yield Terminate(tuple(outside_groups))
+    if ungrouped_instances:
+        yield Terminate(tuple(ungrouped_instances))
 
 
 def _removal_requested(node: NodeStatus) -> bool:

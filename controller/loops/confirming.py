@@ -19,20 +19,20 @@ def nodes_to_confirm(decision: Decision, old: Membership) -> set[str]:
     """The nodes whose facts must be current before the decision is applied. A node's facts must be current if the
     decision adds the node to the target, removes the node, changes its coordinator role, or ends its instance.
     """
-    coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
+    coordinator_ids = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
     return (
         set(old.members) ^ set(decision.membership.members)
         | ended_instances(decision)
-        | {instance for instance in coordinators if instance is not None}
+        | {instance_id for instance_id in coordinator_ids if instance_id is not None}
     )
 
 
 def ended_instances(decision: Decision) -> set[str]:
     ending_actions = [action for action in decision.actions if isinstance(action, Ending)]
-    return {instance for action in ending_actions for instance in instances(action)}
+    return {instance_id for action in ending_actions for instance_id in instances(action)}
 
 
-def read_again(
+def reread_nodes(
     ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ended_ids: Iterable[str]
 ) -> dict[str, StoredNode]:
     """Describe the instances to be ended in EC2 again, and return the nodes whose facts change. The second reading

@@ -24,8 +24,8 @@ from dyntrain.controller.core.planning import Decision, announced_instances, dec
 from dyntrain.controller.core.records.acks import NO_ACKS
 from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
 from dyntrain.controller.core.views.target import Membership, membership_above
-from dyntrain.controller.core.views.view import Rules, ask_again_at
-from dyntrain.controller.loops.confirming import ended_instances, newer_versions, nodes_to_confirm, read_again
+from dyntrain.controller.core.views.view import Rules, next_describe_at
+from dyntrain.controller.loops.confirming import ended_instances, newer_versions, nodes_to_confirm, reread_nodes
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
@@ -36,7 +36,7 @@ from dyntrain.controller.loops.registry import Registry
 from dyntrain.controller.loops.resync import facts_of_instance
 from dyntrain.controller.loops.scaling import settle_capacity
 from dyntrain.controller.loops.telling import announce_changes
-from dyntrain.controller.loops.turns import Turn
+from dyntrain.controller.loops.turns import StatusLock
 
 log = logging.getLogger("dyntrain.converge")
 
@@ -132,22 +132,22 @@ def _converge_cluster(
     cluster = rules.policy.cluster
     done_actions: tuple[Action, ...] = ()
     for _ in range(ATTEMPTS):
-        turn = Turn(ports, cluster)
+        status_lock = StatusLock(ports, cluster)
         try:
             decision = _make_pass(
-                ports, rules, node_images, turn, repair=repair, all_nodes=all_nodes, surveyed=surveyed
+                ports, rules, node_images, status_lock, repair=repair, all_nodes=all_nodes, surveyed=surveyed
             )
         except Exception:
             with suppress(ControllerError):
-                turn.end(done=False)
+                status_lock.release(done=False)
             raise
-        left_instances = turn.end(done=decision is not None)
+        deferred_instances = status_lock.release(done=decision is not None)
         if decision is None:
             return None
         done_actions += decision.actions
-        if not left_instances:
+        if not deferred_instances:
             return replace(decision, actions=done_actions)
-        node_images, all_nodes, repair = ports.nodes.get_many(sorted(left_instances)), False, False
+        node_images, all_nodes, repair = ports.nodes.get_many(sorted(deferred_instances)), False, False
     raise RetryLater(f"the run of {cluster} gave up: other runs left instances to this run {ATTEMPTS} times in a row")
 
 
@@ -155,7 +155,7 @@ def _make_pass(
     ports: Ports,
     rules: Rules,
     node_images: Mapping[str, StoredNode],
-    turn: Turn,
+    status_lock: StatusLock,
     *,
     repair: bool,
     all_nodes: bool,
@@ -167,8 +167,8 @@ def _make_pass(
     nodes to their own passes ensures that a thousand events cause only one acknowledgement for each node. The pass of
     the next tick (periodic check) acts on all nodes, even on a node whose stream record was lost.
 
-    When a run gets the turn to announce statuses, the run reads the facts again and decides again. Before a run gets
-    the turn, the run writes no status.
+    When a run gets the lock for announcing statuses, the run reads the facts again and decides again. Before a run
+    holds the lock, the run writes no status.
     """
     cluster = rules.policy.cluster
     nodes: dict[str, StoredNode] = {}
@@ -180,13 +180,13 @@ def _make_pass(
         stored_membership = membership_of(ports, cluster, surveyed=surveyed)
         if stored_membership is None or awaits_job(stored_membership.membership, job_facts, rules.policy, now):
             return None
-        published_revision, foreign_reason, old_membership = (
+        published_revision, conflict_text, old_membership = (
             stored_membership.published,
             "",
             stored_membership.membership,
         )
         if repair and stored_membership.membership.revision > 0:
-            published_revision, foreign_reason, old_membership = _check_parameter(
+            published_revision, conflict_text, old_membership = _check_parameter(
                 ports, cluster, stored_membership.membership
             )
         if not stored_membership.membership.listed:
@@ -196,26 +196,26 @@ def _make_pass(
             (node.facts for node in nodes.values()), old_membership, job_facts, rules, now, published_revision
         )
         limited_decision = (
-            decision if all_nodes else without_instances(decision, _left_to_own_passes(nodes, node_images))
+            decision if all_nodes else without_instances(decision, _nodes_with_own_pass(nodes, node_images))
         )
         newer_nodes = newer_versions(
             ports,
             nodes,
             nodes_to_confirm(decision, old_membership)
-            | (announced_instances(limited_decision) if turn.is_taken else set()),
+            | (announced_instances(limited_decision) if status_lock.held_by_this_run else set()),
         )
         ids_to_reread = ended_instances(decision) - reread_ids
         if ids_to_reread:
-            newer_nodes = {**newer_nodes, **read_again(ports, rules, {**nodes, **newer_nodes}, ids_to_reread)}
+            newer_nodes = {**newer_nodes, **reread_nodes(ports, rules, {**nodes, **newer_nodes}, ids_to_reread)}
             reread_ids |= ids_to_reread
         if newer_nodes:  # decide again, since the job and the membership may have changed as well
             nodes.update(newer_nodes)
             continue
         announced_ids = announced_instances(limited_decision)
-        if not turn.is_taken:
-            if turn.take(nodes if all_nodes else node_images, wanted=bool(announced_ids)):
-                if turn.left:
-                    node_images = {**node_images, **ports.nodes.get_many(sorted(turn.left))}
+        if not status_lock.held_by_this_run:
+            if status_lock.take(nodes if all_nodes else node_images, wanted=bool(announced_ids)):
+                if status_lock.left:
+                    node_images = {**node_images, **ports.nodes.get_many(sorted(status_lock.left))}
                     nodes, reread_ids = {}, set()
                 continue
             limited_decision = without_instances(limited_decision, announced_ids)
@@ -225,10 +225,10 @@ def _make_pass(
             except Conflict:
                 nodes, reread_ids = {}, set()
                 continue
-        if foreign_reason:  # certain only now, since no other run has changed the membership meanwhile
-            _report_foreign_target(ports, cluster, foreign_reason)
+        if conflict_text:  # certain only now, since no other run has changed the membership meanwhile
+            _report_foreign_target(ports, cluster, conflict_text)
         settle_holds(ports, rules, decision, all_groups=repair)
-        _apply(ports, rules, limited_decision, nodes, turn)
+        _apply(ports, rules, limited_decision, nodes, status_lock)
         return limited_decision
     raise RetryLater(f"the run of {cluster} gave up: other runs changed the facts {ATTEMPTS} times in a row")
 
@@ -243,16 +243,16 @@ def _check_parameter(ports: Ports, cluster: str, membership: Membership) -> tupl
     published_target = parameter_target(ports, cluster)
     if published_target is None:
         return -1, "", membership
-    foreign_reason = dispute_message(cluster, published_target, membership)
-    if not foreign_reason and published_target.revision > membership.revision:
-        foreign_reason = (
+    conflict_text = dispute_message(cluster, published_target, membership)
+    if not conflict_text and published_target.revision > membership.revision:
+        conflict_text = (
             f"the parameter target of {cluster} has revision {published_target.revision}, and the table has "
             f"{membership.revision}: the table is from a backup, or another controller serves this cluster"
         )
     return (
         published_target.revision,
-        foreign_reason,
-        membership_above(membership, published_target) if foreign_reason else membership,
+        conflict_text,
+        membership_above(membership, published_target) if conflict_text else membership,
     )
 
 
@@ -268,22 +268,22 @@ def _gather_nodes(
     nodes = dict(ports.nodes.of_cluster(rules.policy.cluster))
     nodes.update(
         {
-            instance: node_image
-            for instance, node_image in node_images.items()
-            if instance not in nodes or nodes[instance].version < node_image.version
+            instance_id: node_image
+            for instance_id, node_image in node_images.items()
+            if instance_id not in nodes or nodes[instance_id].version < node_image.version
         }
     )
-    nodes = {instance: _with_cluster_name(node, rules.policy.cluster) for instance, node in nodes.items()}
+    nodes = {instance_id: _with_cluster_name(node, rules.policy.cluster) for instance_id, node in nodes.items()}
     read_started = ports.clock()
     untagged_nodes = {
-        instance: node
-        for instance, node in nodes.items()
-        if (all_nodes or instance in node_images) and _lacks_tags(node.facts)
+        instance_id: node
+        for instance_id, node in nodes.items()
+        if (all_nodes or instance_id in node_images) and _lacks_tags(node.facts)
     }
     instances_to_query = [
-        instance
-        for instance, node in untagged_nodes.items()
-        if ask_again_at(node.facts, rules.policy.resync_seconds) <= read_started
+        instance_id
+        for instance_id, node in untagged_nodes.items()
+        if next_describe_at(node.facts, rules.policy.resync_seconds) <= read_started
     ]
     if instances_to_query:
         for seen_instance in ports.instances.by_id(instances_to_query):
@@ -292,17 +292,17 @@ def _gather_nodes(
                 node, facts=node.facts.join(facts_of_instance(seen_instance, read_started, rules.elastic))
             )
     return {
-        instance: node
-        for instance, node in nodes.items()
+        instance_id: node
+        for instance_id, node in nodes.items()
         if node.facts.named is None or node.facts.named.cluster == rules.policy.cluster
     }
 
 
-def _left_to_own_passes(nodes: Mapping[str, StoredNode], node_images: Mapping[str, StoredNode]) -> set[str]:
-    return {instance for instance, node in nodes.items() if instance not in node_images and _awaits_its_own_pass(node)}
+def _nodes_with_own_pass(nodes: Mapping[str, StoredNode], node_images: Mapping[str, StoredNode]) -> set[str]:
+    return {instance for instance, node in nodes.items() if instance not in node_images and _awaits_own_pass(node)}
 
 
-def _awaits_its_own_pass(node: StoredNode) -> bool:
+def _awaits_own_pass(node: StoredNode) -> bool:
     return node.pending or node.facts.acks.status is None
 
 
@@ -322,19 +322,19 @@ def _with_cluster_name(node: StoredNode, cluster: str) -> StoredNode:
     return replace(node, facts=node.facts.join(facts_with_name))
 
 
-def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:
+def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], lock: StatusLock) -> None:
     cluster, now = rules.policy.cluster, ports.clock()
-    if turn.is_taken and now > turn.until:
+    if lock.held_by_this_run and now > lock.until:
         raise RetryLater(f"this run's turn to announce statuses of {cluster} is over: the next run announces them")
     trail_entries, acks_by_instance = announce_changes(ports, rules, decision)
-    performed = perform(ports, cluster, decision.actions, until=turn.until if turn.is_taken else None)
-    for instance, effect_acks in performed.acks.items():
-        acks_by_instance[instance] = acks_by_instance.get(instance, NO_ACKS).join(effect_acks)
-    for instance, node_acks in acks_by_instance.items():
+    results = perform(ports, cluster, decision.actions, until=lock.until if lock.held_by_this_run else None)
+    for instance_id, effect_acks in results.acks.items():
+        acks_by_instance[instance_id] = acks_by_instance.get(instance_id, NO_ACKS).join(effect_acks)
+    for instance_id, node_acks in acks_by_instance.items():
         # one write for each node, without waking the stream: names, first reads, acknowledgements
-        facts = nodes[instance].facts.join(NodeFacts(instance=instance, acks=node_acks))
-        merge(ports, facts, wake=False, known=nodes[instance])
-    if trail_entries or performed.trail:
-        ports.clusters.record(cluster, now, [*trail_entries, *performed.trail])
-    if performed.failures:
-        raise RetryLater("; ".join(performed.failures))
+        facts = nodes[instance_id].facts.join(NodeFacts(instance=instance_id, acks=node_acks))
+        merge(ports, facts, wake=False, known_node=nodes[instance_id])
+    if trail_entries or results.trail:
+        ports.clusters.record(cluster, now, [*trail_entries, *results.trail])
+    if results.failures:
+        raise RetryLater("; ".join(results.failures))

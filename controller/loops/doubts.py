@@ -43,7 +43,7 @@ def doubtful_losses(
     elastic: ElasticTag,
     now: float,
 ) -> Doubts:
-    lost_by_cluster: dict[str, list[str]] = {}
+    lost_ids_by_cluster: dict[str, list[str]] = {}
     for read_facts, stored_node in news:
         cluster_statement = stored_node.facts.named if stored_node is not None else None
         if stored_node is None or cluster_statement is None or cluster_statement.cluster not in policies:
@@ -55,7 +55,7 @@ def doubtful_losses(
             and view_before.wanted
             and not view(stored_node.facts.join(read_facts), rules, now).wanted
         ):
-            lost_by_cluster.setdefault(cluster_statement.cluster, []).append(read_facts.instance)
+            lost_ids_by_cluster.setdefault(cluster_statement.cluster, []).append(read_facts.instance)
     held_instances: set[str] = set()
     lost_flags = {
         instance: False
@@ -63,15 +63,15 @@ def doubtful_losses(
         if (doubt := node.facts.acks.doubt) is not None and doubt.lost
     }
     held_clusters = []
-    for cluster, lost_instances in sorted(lost_by_cluster.items()):
+    for cluster, lost_instances in sorted(lost_ids_by_cluster.items()):
         members = set(ports.clusters.get(cluster).membership.members)
         lost_members = members.intersection(lost_instances)
         if len(lost_members) * 2 <= len(members):
             continue
-        newly_lost = {
+        newly_lost_ids = {
             instance for instance in lost_members if not _was_lost_before(stored[instance], policies[cluster], now)
         }
-        if not newly_lost:
+        if not newly_lost_ids:
             continue
         held_instances |= lost_members
         lost_flags.update(dict.fromkeys(lost_members, True))

@@ -34,10 +34,10 @@ from dyntrain.controller.core.decisions.actions import (
     Terminate,
     TerminateInGroup,
     UntagElastic,
-    acknowledgement,
+    acks_of_effect,
+    acks_of_refusal,
+    acks_of_stale_action,
     instances,
-    refusal,
-    stale_answer,
 )
 from dyntrain.controller.core.history.trail import ActionDone, ActionRefused, CapacitySet, Entry, TargetPublished
 from dyntrain.controller.core.records.acks import NO_ACKS, Acks
@@ -52,7 +52,7 @@ _DEPENDENT_ACTIONS = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic
 
 
 @dataclass
-class Performed:
+class ActionResults:
     """The results of carrying out a list of actions. Failed actions (`failures`) may succeed in a retry. Refused
     actions (`refused`) cannot succeed in a retry.
     """
@@ -62,7 +62,7 @@ class Performed:
     failures: list[str] = field(default_factory=list)  # messages of failed actions
     refused: list[ActionRefused] = field(default_factory=list)  # trail entries of refused actions
     done: list[Action] = field(default_factory=list)  # actions that took effect
-    held_back: set[str] = field(default_factory=set)  # instances that get no dependent actions
+    blocked_instances: set[str] = field(default_factory=set)  # instances that get no dependent actions
 
     def remember_acks(self, instance: str, acks: Acks) -> None:
         if acks != NO_ACKS:
@@ -76,30 +76,30 @@ class _Effect:
     """
 
     instances: tuple[str, ...] = ()  # the instances on which the action took effect
-    acks: Acks = NO_ACKS
+    acks: Acks = NO_ACKS  # acknowledgements to store for each instance
     entries: tuple[Entry, ...] = ()  # entries for the audit trail
     refused: Mapping[str, str] = field(default_factory=dict)  # the reason of each refusal, by instance
 
 
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
-) -> Performed:
+) -> ActionResults:
     """Carry out the actions. A failed action stops only the actions that depend on the failed action. For example, an
     instance whose status tag was not written is not ended. `why` is the reason to write into the audit trail. After the
     time `until`, no status tag is written.
     """
-    performed = Performed()
+    results = ActionResults()
     for planned_action in actions:
-        action = _without_held_back(planned_action, performed.held_back)
+        action = _drop_blocked_instances(planned_action, results.blocked_instances)
         if action is not None:
-            _perform_action(ports, cluster, action, why, until, performed)
-    return performed
+            _perform_action(ports, cluster, action, why, until, results)
+    return results
 
 
-def _without_held_back(action: Action, held_back: set[str]) -> Action | None:
-    if not held_back or not isinstance(action, _DEPENDENT_ACTIONS):
+def _drop_blocked_instances(action: Action, blocked_instances: set[str]) -> Action | None:
+    if not blocked_instances or not isinstance(action, _DEPENDENT_ACTIONS):
         return action
-    remaining_instances = tuple(instance for instance in instances(action) if instance not in held_back)
+    remaining_instances = tuple(instance for instance in instances(action) if instance not in blocked_instances)
     if not remaining_instances:
         return None
     return (
@@ -110,7 +110,7 @@ def _without_held_back(action: Action, held_back: set[str]) -> Action | None:
 
 
 def _perform_action(
-    ports: Ports, cluster: str, action: Action, why: str, until: float | None, performed: Performed
+    ports: Ports, cluster: str, action: Action, why: str, until: float | None, results: ActionResults
 ) -> None:
     action_kind = type(action).__name__
     log_fields = {"cluster": cluster, "action": repr(action)}
@@ -118,29 +118,29 @@ def _perform_action(
         effect = _execute(ports, cluster, action, why, until)
     except (Refused, Disputed) as error:
         log.error("action refused", extra={**log_fields, "problem": str(error)})
-        performed.refused.append(ActionRefused(kind=action_kind, detail=str(error)))
+        results.refused.append(ActionRefused(kind=action_kind, detail=str(error)))
         if isinstance(action, StartInstances | SuspendReplacement):
-            performed.held_back.update(action.instances)
-        for instance in instances(action):
-            performed.remember_acks(instance, refusal(action, str(error), ports.clock()))
+            results.blocked_instances.update(action.instances)
+        for instance_id in instances(action):
+            results.remember_acks(instance_id, acks_of_refusal(action, str(error), ports.clock()))
         return
     except ControllerError as error:
-        performed.failures.append(f"{action_kind}: {error}")
-        performed.held_back.update(instances(action) if isinstance(action, _PREREQUISITE_ACTIONS) else ())
+        results.failures.append(f"{action_kind}: {error}")
+        results.blocked_instances.update(instances(action) if isinstance(action, _PREREQUISITE_ACTIONS) else ())
         return
     if isinstance(action, StartInstances):
-        performed.held_back.update(set(action.instances) - set(effect.instances))
-    for instance, problem in effect.refused.items():
+        results.blocked_instances.update(set(action.instances) - set(effect.instances))
+    for instance_id, problem in effect.refused.items():
         log.error(
             "action refused",
-            extra={"cluster": cluster, "action": action_kind, "instance": instance, "problem": problem},
+            extra={"cluster": cluster, "action": action_kind, "instance": instance_id, "problem": problem},
         )
-        performed.refused.append(ActionRefused(kind=action_kind, instance=instance, detail=problem))
-        performed.remember_acks(instance, refusal(action, problem, ports.clock()))
-    for instance in effect.instances:
-        performed.remember_acks(instance, effect.acks)
-    performed.trail += effect.entries
-    performed.done.append(action)
+        results.refused.append(ActionRefused(kind=action_kind, instance=instance_id, detail=problem))
+        results.remember_acks(instance_id, acks_of_refusal(action, problem, ports.clock()))
+    for instance_id in effect.instances:
+        results.remember_acks(instance_id, effect.acks)
+    results.trail += effect.entries
+    results.done.append(action)
     log.info("done", extra=log_fields)
 
 
@@ -151,8 +151,8 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
             return _publish_target(ports, cluster, action)
         case SetDesiredCapacity():
             ports.groups.set_desired(action.group, action.desired)
-            entry = CapacitySet(group=action.group, value=action.desired, why=action.why, detail=action.detail)
-            return _Effect(entries=(entry,))
+            trail_entry = CapacitySet(group=action.group, value=action.desired, why=action.why, detail=action.detail)
+            return _Effect(entries=(trail_entry,))
         case HoldLaunches():
             ports.groups.suspend_launches(action.group)
             return _Effect(entries=(ActionDone(kind="HoldLaunches", value=action.group, why=action.why),))
@@ -160,47 +160,47 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
             ports.groups.resume_launches(action.group)
             return _Effect(entries=(ActionDone(kind="ReleaseLaunches", value=action.group, why=action.why),))
         case StampOwner():
-            return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
+            return _make_effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
             call_started = (
                 ports.clock()
             )  # acknowledge with the time before the call: after a hang, the newer write of another run counts
             tag_result = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
             tag_result = replace(tag_result, missing=frozenset()) if action.gone else tag_result
-            return _effect(ports, action, why, tag_result, call_started)
+            return _make_effect(ports, action, why, tag_result, call_started)
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
             if not ports.groups.complete_action(
                 action.instance, action.group, action.hook, action.token, action.result
             ):
-                return _overdue_effect(ports, action)
+                return _make_stale_effect(ports, action)
         case HeartbeatLifecycle():
             if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
-                return _overdue_effect(ports, action)
+                return _make_stale_effect(ports, action)
         case TerminateInGroup():
             if not ports.groups.terminate(action.instance, action.group, decrement=action.decrement):
                 # The instance left the group: the next reading of groups shows whether it ended or was detached.
                 return _Effect()
         case Terminate():
-            return _effect(ports, action, why, ports.instances.terminate(action.instances))
+            return _make_effect(ports, action, why, ports.instances.terminate(action.instances))
         case StopBase():
-            return _effect(ports, action, why, ports.instances.stop(action.instances))
+            return _make_effect(ports, action, why, ports.instances.stop(action.instances))
         case SuspendReplacement():
             ports.groups.suspend_replacement(action.group)
         case ResumeReplacement():
             ports.groups.resume_replacement(action.group)
         case StartInstances():
-            return _effect(ports, action, why, ports.instances.start(action.instances))
+            return _make_effect(ports, action, why, ports.instances.start(action.instances))
         case StopInstances():
-            return _effect(ports, action, why, ports.instances.stop(action.instances))
+            return _make_effect(ports, action, why, ports.instances.stop(action.instances))
         case TagElastic():
-            return _effect(ports, action, why, ports.instances.tag(action.instances, action.key, ""))
+            return _make_effect(ports, action, why, ports.instances.tag(action.instances, action.key, ""))
         case UntagElastic():
-            return _effect(ports, action, why, ports.instances.untag(action.instances, action.key))
+            return _make_effect(ports, action, why, ports.instances.untag(action.instances, action.key))
         case _:
             assert_never(action)
-    return _effect(ports, action, why)
+    return _make_effect(ports, action, why)
 
 
 def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
@@ -216,7 +216,7 @@ def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effec
     return _Effect(entries=(trail_entry,))
 
 
-def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
+def _make_effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
     unaffected_instances = batch.missing | set(batch.refused)
     affected_instances = tuple(instance for instance in instances(action) if instance not in unaffected_instances)
     entry_value: str = action.status if isinstance(action, SetStatusTag) else ""
@@ -226,10 +226,10 @@ def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at:
         ActionDone(kind=action_kind, instance=instance, value=entry_value, why=why) for instance in affected_instances
     )
     return _Effect(
-        affected_instances, acknowledgement(action, ports.clock() if at is None else at), trail_entries, batch.refused
+        affected_instances, acks_of_effect(action, ports.clock() if at is None else at), trail_entries, batch.refused
     )
 
 
-def _overdue_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
+def _make_stale_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
     trail_entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
-    return _Effect((action.instance,), stale_answer(action, ports.clock()), (trail_entry,))
+    return _Effect((action.instance,), acks_of_stale_action(action, ports.clock()), (trail_entry,))

@@ -59,18 +59,18 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         if plan.operation is None:
             return
         action = HoldLaunches(group, plan.why) if plan.operation == "hold" else ReleaseLaunches(group, plan.why)
-        performed = perform(ports, cluster, [action])
-        if performed.failures:
-            raise RetryLater("; ".join(performed.failures))
-        if performed.refused:
-            ports.clusters.record(cluster, ports.clock(), performed.refused)
+        results = perform(ports, cluster, [action])
+        if results.failures:
+            raise RetryLater("; ".join(results.failures))
+        if results.refused:
+            ports.clusters.record(cluster, ports.clock(), results.refused)
             return
         done_facts = planned_group.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
-    trail_entries = [*performed.trail]
+    trail_entries = [*results.trail]
     if plan.operation == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
         trail_entries.append(

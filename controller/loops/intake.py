@@ -37,10 +37,10 @@ GONE_FACTS_KEPT_SECONDS = 7 * 86_400.0  # for a terminated instance; longer than
 class IntakeOutcome:
     """The result of handling an event. `reason` explains the outcome, and may be empty."""
 
-    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
-    reason: str = ""
-    instance: str = ""
-    cluster: str = ""
+    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]  # what became of the event's facts
+    reason: str = ""  # explains the outcome
+    instance: str = ""  # id of the event's instance
+    cluster: str = ""  # name of the event's cluster
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
@@ -102,7 +102,7 @@ def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
         and (reason := unlikely_claim(stored_node.facts, news.preparation))
     ):
         return IntakeOutcome("quarantined", reason, news.instance, cluster)
-    facts_before = merge(ports, news, wake=True, known=stored_node)
+    facts_before = merge(ports, news, wake=True, known_node=stored_node)
     if facts_before is None:
         return IntakeOutcome("applied", instance=news.instance, cluster=cluster)
     if facts_before.supersedes(news):
@@ -110,16 +110,16 @@ def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     return IntakeOutcome("unchanged", instance=news.instance, cluster=cluster)
 
 
-def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
-    """Merge the new facts `news` into the node's table item. `known` is the node's item, if the caller has already read
-    the item.
+def merge(ports: Ports, news: NodeFacts, *, wake: bool, known_node: StoredNode | None = None) -> NodeFacts | None:
+    """Merge the new facts `news` into the node's table item. `known_node` is the node's item, if the caller has already
+    read the item.
 
     Returns None if the item was written. If the stored facts already contained `news`, returns the stored facts. Raises
     RetryLater if other runs wrote the node's item first in all ATTEMPTS attempts.
     """
     for _ in range(ATTEMPTS):
-        stored_node = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
-        known = None
+        stored_node = known_node or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
+        known_node = None
         merged_facts = stored_node.facts.join(news)
         if merged_facts == stored_node.facts and stored_node.version:
             return merged_facts

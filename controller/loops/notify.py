@@ -1,5 +1,5 @@
 """Sends alarms to the deployment stage's webhook. This is a separate Lambda function, so that no decision waits for the
-webhook or fails because of it.
+webhook or fails because of the webhook.
 
 1. gather: the webhook, if one is set, and whether the message was sent before
 2. claim the message, so that only one of two simultaneous deliveries sends it
@@ -69,19 +69,19 @@ class NotifyPorts:
 
 
 @dataclass(frozen=True)
-class Notified:
+class NotifyResult:
     sent: int = 0  # number of messages sent now
     repeated: int = 0  # number of messages that were sent before
     skipped: str = ""  # the reason why nothing was sent
 
 
-def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified:
+def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> NotifyResult:
     """Send each alarm message in the event to the webhook, unless the message was sent before. Raises RetryLater or
     GiveUp if sending fails.
     """
     webhook_setting = ports.secrets.webhook()
     if webhook_setting is None:
-        return Notified(skipped="the stage has no webhook")
+        return NotifyResult(skipped="the stage has no webhook")
     webhook = Webhook.of(webhook_setting)
     sent_count = repeated_count = 0
     for record in event.get("Records", ()):
@@ -98,12 +98,12 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
         _store_outcome(ports, notification.id, claimed_version, "sent")
         log.info("notified", extra={"message_id": notification.id, "subject": notification.subject})
         sent_count += 1
-    return Notified(sent_count, repeated_count)
+    return NotifyResult(sent_count, repeated_count)
 
 
 def _claim_message(ports: NotifyPorts, message: str) -> int | None:
-    """Claim the message for sending by writing its notice, and return the new version of the notice. The caller stores
-    the outcome of sending over the returned version. Returns None if the message was already sent or is being sent.
+    """Claim the message for sending by writing its notice, and return the new version of the notice. The caller later
+    replaces this version by the outcome of sending. Returns None if the message was already sent or is being sent.
     """
     now = ports.clock()
     stored_notice = ports.notices.get(message)

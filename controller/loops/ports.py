@@ -46,8 +46,8 @@ class StoredMembership:
 class StoredTurn:
     """The stored lock that lets only one run at a time announce the statuses of a cluster's nodes."""
 
-    number: int = 0  # counts the cluster's turns
-    until: float = 0.0  # the time when the turn ends at the latest
+    number: int = 0  # counts how often a run took the lock
+    until: float = 0.0  # the time when the lock is released at the latest
     left: frozenset[str] = frozenset()  # instances that other runs left to this run
     version: int = 0  # of the table's item
 
@@ -56,23 +56,23 @@ class StoredTurn:
 class SeenInstance:
     """One instance in the result of an EC2 describe call."""
 
-    instance: str
+    instance: str  # instance id
     state: InstanceState
-    tags: Mapping[str, str]
-    launched_at: float | None
+    tags: Mapping[str, str]  # tag key -> value
+    launched_at: float | None  # seconds since the epoch
     private_ip: str | None
     profile: str | None = None  # ARN of the IAM instance profile
     type: str = ""  # instance type
-    market: Market = "on-demand"
+    market: Market = "on-demand"  # the purchase option
 
 
 @dataclass(frozen=True)
 class SeenMember:
     """The description of one member instance of an Auto Scaling group."""
 
-    instance: str
-    group: str
-    phase: Phase
+    instance: str  # instance id
+    group: str  # the Auto Scaling group's name
+    phase: Phase  # phase of the instance in the group
     waits: Transition | None  # the transition for which a lifecycle action is pending
     protected: bool | None = None  # from scale-in
 
@@ -95,10 +95,10 @@ class TrailEntry:
 class Wake:
     """The nodes, clusters and groups to check after a batch of records of the DynamoDB table's stream."""
 
-    nodes: Mapping[str, StoredNode] = field(default_factory=dict)
-    clusters: frozenset[str] = frozenset()
+    nodes: Mapping[str, StoredNode] = field(default_factory=dict)  # nodes with changed items, by instance id
+    clusters: frozenset[str] = frozenset()  # clusters to check
     ticked: frozenset[str] = frozenset()  # clusters to check also for the effects of time and of lost writes
-    groups: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()  # Auto Scaling groups to check
     surveyed: frozenset[str] = frozenset()  # `ticked` clusters whose complete resync has just been written
 
 
@@ -152,7 +152,7 @@ class Jobs(Protocol):
 
 
 class Clusters(Protocol):
-    """The store of each cluster's own items: its membership, turn, ticks and audit trail."""
+    """The store of each cluster's own items: its membership, status lock, ticks and audit trail."""
 
     def get(self, cluster: str) -> StoredMembership:
         """Read the cluster's membership with a strongly consistent read. If no membership is stored, returns an empty
@@ -165,12 +165,12 @@ class Clusters(Protocol):
         """
 
     def turn(self, cluster: str) -> StoredTurn:
-        """Read the cluster's turn with a strongly consistent read. If no turn is stored, returns an ended turn of
+        """Read the cluster's status lock with a strongly consistent read. If no lock is stored, returns a free lock of
         version 0.
         """
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
-        """Replace the turn's stored item if the stored item has the version `turn.version`. Raises Conflict when the
+        """Replace the lock's stored item if the stored item has the version `turn.version`. Raises Conflict when the
         stored item has a different version.
         """
 

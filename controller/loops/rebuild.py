@@ -1,4 +1,4 @@
-"""Recovers from an empty table while a job runs: takes over the published target, and decides nothing before.
+"""Recovers from an empty table while a job runs: takes over the published target before the first decision.
 
 1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as usual; its tick says that the resync was complete
 2. at that tick the membership is taken over from the parameter `target`; its members count as prepared, since only
@@ -108,8 +108,8 @@ def _record_as_prepared(ports: Ports, cluster: str, members: Iterable[str], now:
     of the node itself overrides the record.
     """
     preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="the published target listed this node")
-    for instance in members:
+    for instance_id in members:
         prepared_facts = NodeFacts(
-            instance=instance, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation
+            instance=instance_id, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation
         )
         merge(ports, prepared_facts, wake=False)

@@ -60,29 +60,29 @@ class Registry:
         now = self._clock()
         if now - self._read_at < max_cache_seconds:
             return
-        policies, problems = {}, {}
+        policies, policy_problems = {}, {}
         for cluster, policy_json in self._parameters.policies().items():
             try:
                 policy = ClusterPolicy.model_validate_json(policy_json)
             except ValidationError as error:
                 if self._stage is not None and _stage_in(policy_json) not in (None, self._stage):
                     continue
-                problems[cluster] = wrong_fields(error, "policy")
+                policy_problems[cluster] = wrong_fields(error, "policy")
                 continue
             if policy.cluster != cluster:
-                problems[cluster] = f"cluster: the policy of {cluster!r} names the cluster {policy.cluster!r}"
+                policy_problems[cluster] = f"cluster: the policy of {cluster!r} names the cluster {policy.cluster!r}"
                 continue
             if self._stage is not None and policy.stage not in (None, self._stage):
                 continue
             policies[cluster] = policy
         for cluster in [name for name, policy in policies.items() if policy.stage is None and self._stage is not None]:
             if stage_problem := unclear_owner(None, stage_names(self._parameters.stages())):
-                problems[cluster] = stage_problem
+                policy_problems[cluster] = stage_problem
                 del policies[cluster]
-        for cluster, policy_problem in problems.items():
+        for cluster, policy_problem in policy_problems.items():
             if self._problems.get(cluster) != policy_problem:
                 log.error("policy skipped", extra={"cluster": cluster, "problem": policy_problem})
-        self._policies, self._problems, self._read_at = policies, problems, now
+        self._policies, self._problems, self._read_at = policies, policy_problems, now
 
 
 def _stage_in(text: str) -> str | None:

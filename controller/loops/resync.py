@@ -33,7 +33,7 @@ from dyntrain.controller.core.records.facts import (
     join_all,
 )
 from dyntrain.controller.core.records.groups import GroupFacts
-from dyntrain.controller.core.views.view import Rules, ask_again_at, unseen_times, view
+from dyntrain.controller.core.views.view import Rules, missed_read_count, next_describe_at, view
 from dyntrain.controller.loops.doubts import Doubts, doubtful_losses
 from dyntrain.controller.loops.intake import merge, merge_group
 from dyntrain.controller.loops.ports import Ports, SeenInstance, SeenMember, StoredNode
@@ -43,7 +43,7 @@ log = logging.getLogger("dyntrain.resync")
 
 
 @dataclass(frozen=True)
-class Resynced:
+class ResyncResult:
     """The result of a resync. If a read of AWS failed, `complete` is False, and only the ticks (requests to check a
     cluster) were written.
     """
@@ -60,7 +60,7 @@ class ResyncReading:
     """Everything that one resync read from EC2 and Auto Scaling."""
 
     started: float  # the time before the first read
-    instances: Sequence[SeenInstance]
+    instances: Sequence[SeenInstance]  # the instances that EC2 showed
     members: Sequence[SeenMember]  # the members of the Auto Scaling groups
     hooks: Mapping[str, Mapping[str, str]]  # lifecycle hooks by group and by name
     owners: Mapping[str, str]  # by group: the cluster that registered it or whose stack created it
@@ -68,14 +68,14 @@ class ResyncReading:
     templates: Mapping[str, str]  # by instance: the cluster whose launch template launched it
 
 
-def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
+def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> ResyncResult:
     policies = registry.all()
     for cluster in registry.problems():  # each time, so that the alarm stays until the policy is correct
         ports.metrics.count(POLICY_INVALID, cluster)
     read_started = ports.clock()
     try:
         stored_nodes = {
-            instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()
+            instance_id: node for cluster in policies for instance_id, node in ports.nodes.of_cluster(cluster).items()
         }
         reading = _read_aws(ports, policies, stored_nodes, read_started, elastic)
         _record_groups(ports, policies, reading)
@@ -84,22 +84,22 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
         log.error("a read failed: the facts of earlier reads stay", extra={"problem": str(error)})
         for cluster in policies:
             ports.metrics.count(READ_FAILED, cluster)
-        return Resynced(len(policies), 0, 0, complete=False)
+        return ResyncResult(len(policies), 0, 0, complete=False)
     changed_facts: list[tuple[NodeFacts, StoredNode | None]] = []
     for new_facts in _read_facts(policies, stored_nodes, reading, elastic):
         stored_node = stored_nodes.get(new_facts.instance) or ports.nodes.get(new_facts.instance)
-        if _differs(stored_node, new_facts, policies, elastic, read_started):
+        if _has_decisive_change(stored_node, new_facts, policies, elastic, read_started):
             changed_facts.append((new_facts, stored_node))
-    held_losses = doubtful_losses(ports, policies, stored_nodes, changed_facts, elastic, read_started)
+    doubts = doubtful_losses(ports, policies, stored_nodes, changed_facts, elastic, read_started)
     written_count = sum(
-        merge(ports, new_facts, wake=True, known=stored_node) is None
+        merge(ports, new_facts, wake=True, known_node=stored_node) is None
         for new_facts, stored_node in changed_facts
-        if new_facts.instance not in held_losses.instances
+        if new_facts.instance not in doubts.instances
     )
-    _store_doubts(ports, stored_nodes, reading, held_losses)
-    _tick_clusters(ports, policies, surveyed=not held_losses.clusters)
+    _store_doubts(ports, stored_nodes, reading, doubts)
+    _tick_clusters(ports, policies, surveyed=not doubts.clusters)
     log.info("resync", extra={"clusters": len(policies), "seen": len(reading.instances), "written": written_count})
-    return Resynced(len(policies), len(reading.instances), written_count, complete=True, held=held_losses.clusters)
+    return ResyncResult(len(policies), len(reading.instances), written_count, complete=True, held=doubts.clusters)
 
 
 def facts_of_instance(
@@ -174,13 +174,13 @@ def _read_aws(
         for template_name, instances in instances_by_template.items()
         for seen in instances
     }
-    living_ids = {instance for instance, node in stored.items() if not node.facts.terminated} | {
+    living_ids = {instance_id for instance_id, node in stored.items() if not node.facts.terminated} | {
         member.instance for member in members
     }
     seen_by_id = {**launched_instances, **{seen.instance: seen for seen in tagged_instances}}
     missed_instances = living_ids - set(seen_by_id)
     queried_ids = frozenset(
-        instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
+        instance_id for instance_id in missed_instances if _is_query_due(stored.get(instance_id), policies, started)
     )
     described_instances = ports.instances.by_id(sorted(queried_ids)) if queried_ids else ()
     return ResyncReading(
@@ -197,7 +197,7 @@ def _read_aws(
 def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
     if node is None or node.facts.named is None:
         return True
-    return ask_again_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
+    return next_describe_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
@@ -206,10 +206,10 @@ def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading:
     """
     registered_groups = {group for policy in policies.values() for group in policy.groups}
     cluster_by_group = {group: cluster for group, cluster in reading.owners.items() if group not in registered_groups}
-    recorded_by_group = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
-    for group in sorted(cluster_by_group.keys() | recorded_by_group.keys()):
+    recorded_clusters = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(cluster_by_group.keys() | recorded_clusters.keys()):
         cluster = cluster_by_group.get(group, "")
-        if recorded_by_group.get(group, "") != cluster:
+        if recorded_clusters.get(group, "") != cluster:
             merge_group(
                 ports, GroupFacts(group=group, named=ClusterStatement(at=reading.started, cluster=cluster)), wake=False
             )
@@ -221,7 +221,7 @@ def _store_doubts(ports: Ports, stored: Mapping[str, StoredNode], reading: Resyn
     """
     seen_ids = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
-        missed_count = unseen_times(node.facts)
+        missed_count = missed_read_count(node.facts)
         missed_reads = doubt = None
         if instance in reading.queried and instance not in seen_ids:
             missed_reads = MissedReads(at=reading.started, times=missed_count + 1)
@@ -230,9 +230,9 @@ def _store_doubts(ports: Ports, stored: Mapping[str, StoredNode], reading: Resyn
             missed_reads = MissedReads(at=reading.started, times=0)
         if instance in doubts.notes:
             doubt = Doubt(at=reading.started, lost=doubts.notes[instance])
-        noted_acks = Acks(unseen=missed_reads, doubt=doubt)
-        if noted_acks != NO_ACKS:
-            merge(ports, NodeFacts(instance=instance, acks=noted_acks), wake=False)
+        new_acks = Acks(unseen=missed_reads, doubt=doubt)
+        if new_acks != NO_ACKS:
+            merge(ports, NodeFacts(instance=instance, acks=new_acks), wake=False)
 
 
 def _read_facts(
@@ -248,28 +248,28 @@ def _read_facts(
         policy = policies[reading.owners[member.group]]
         missed_hooks = (
             reading.hooks.get(member.group, {})
-            if _missed_event(stored.get(member.instance), member, read_started - policy.settling_seconds)
+            if _event_was_missed(stored.get(member.instance), member, read_started - policy.settling_seconds)
             else {}
         )
         facts_by_instance.setdefault(member.instance, []).append(
             facts_of_member(member, read_started, policy.cluster, missed_hooks)
         )
     member_ids = {member.instance for member in reading.members}
-    for instance, node in stored.items():
-        known_membership = node.facts.group_event or node.facts.group_read
+    for instance_id, node in stored.items():
+        group_facts = node.facts.group_event or node.facts.group_read
         if (
-            known_membership is not None
-            and known_membership.group in reading.owners
-            and instance not in member_ids
+            group_facts is not None
+            and group_facts.group in reading.owners
+            and instance_id not in member_ids
             and not node.facts.terminated
         ):
-            facts_by_instance.setdefault(instance, []).append(
-                NodeFacts(instance=instance, group_read=GroupRead(started=read_started, group=None, phase=None))
+            facts_by_instance.setdefault(instance_id, []).append(
+                NodeFacts(instance=instance_id, group_read=GroupRead(started=read_started, group=None, phase=None))
             )
     return [join_all(instance_facts[0], instance_facts[1:]) for instance_facts in facts_by_instance.values()]
 
 
-def _missed_event(stored_node: StoredNode | None, member: SeenMember, settled_before: float) -> bool:
+def _event_was_missed(stored_node: StoredNode | None, member: SeenMember, settled_before: float) -> bool:
     """Whether the member of an Auto Scaling group waits for a lifecycle action that no event announced and that was not
     answered recently.
     """
@@ -281,7 +281,7 @@ def _missed_event(stored_node: StoredNode | None, member: SeenMember, settled_be
     )
 
 
-def _differs(
+def _has_decisive_change(
     stored_node: StoredNode | None,
     news: NodeFacts,
     policies: Mapping[str, ClusterPolicy],
@@ -304,20 +304,20 @@ def _differs(
 class _DecisiveFacts:
     """The facts about a node on which the controller's decisions depend."""
 
-    cluster: str | None
-    tags: Mapping[str, str] | None
+    cluster: str | None  # the cluster to which the node belongs
+    tags: Mapping[str, str] | None  # without the status tag
     elastic: bool  # the node is an elastic node
     base: bool  # the node is a base node
     state: InstanceState | None
     terminated: bool
     requested: bool  # the node has or had the elastic tag, or took part in the job
-    group: str | None
-    phase: Phase | None
+    group: str | None  # the Auto Scaling group's name
+    phase: Phase | None  # phase of the instance in the group
     mirror: str | None  # the value of the node's status tag
-    preparation: Preparation | None
+    preparation: Preparation | None  # the node's last report about its preparation
     pending: frozenset[tuple[str, str, str]]  # open lifecycle actions: group, hook, transition
     unprotected: bool  # whether the group may end this base node
-    launched: bool
+    launched: bool  # by the cluster's launch template
     machine: tuple[str, str] | None  # instance type and market
     closed: bool  # whether the controller ended it as a base node of a closed cluster
 

@@ -55,8 +55,8 @@ def settle_capacity(
 
 
 def _must_not_grow(decision: Decision) -> bool:
-    """Whether the cluster's groups must not grow, because the job is over or the cluster is closed. An instance that is
-    launched after the end of the job or into a closed cluster would be ended at once.
+    """Whether the cluster's groups must not grow, because the job has ended or the cluster is closed. An instance that
+    is launched after the end of the job or into a closed cluster would be ended at once.
     """
     return decision.job.over or decision.ending is not None
 
@@ -85,18 +85,18 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) 
             return []
         failure_message = stored.facts.failed.message if stored.facts.failed is not None else ""
         action = SetDesiredCapacity(group, plan.desired, plan.why, failure_message)
-        performed = perform(ports, cluster, [action])
-        if performed.failures:
-            raise RetryLater("; ".join(performed.failures))
-        if performed.refused:
-            raise GiveUp(performed.refused[0].detail)
+        results = perform(ports, cluster, [action])
+        if results.failures:
+            raise RetryLater("; ".join(results.failures))
+        if results.refused:
+            raise GiveUp(results.refused[0].detail)
         done_facts = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(done_facts, stored.version + 1), wake=False)
     except Conflict:
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return []
-    ports.clusters.record(cluster, ports.clock(), performed.trail)
+    ports.clusters.record(cluster, ports.clock(), results.trail)
     if plan.why == "LOWERED":
         ports.metrics.count(LAUNCH_FAILED, cluster)
-    log.warning("desired capacity set", extra={"cluster": cluster, **performed.trail[0].fields()})
+    log.warning("desired capacity set", extra={"cluster": cluster, **results.trail[0].fields()})
     return [action]

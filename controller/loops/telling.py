@@ -39,10 +39,10 @@ def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[li
         log.error(
             alarm.metric, extra={"cluster": cluster, "instances": " ".join(alarm.instances), "problem": alarm.sentence}
         )
-        for instance in alarm.instances:
-            trail_entries.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
-            alarm_acks = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance])})
-            acks_by_instance[instance] = acks_by_instance.get(instance, NO_ACKS).join(alarm_acks)
+        for instance_id in alarm.instances:
+            trail_entries.append(AlarmRaised(kind=alarm.metric, instance=instance_id, detail=alarm.sentence))
+            alarm_acks = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance_id])})
+            acks_by_instance[instance_id] = acks_by_instance.get(instance_id, NO_ACKS).join(alarm_acks)
     for billing_entry in decision.metered:
         trail_entries.append(billing_entry)
         billing_acks = Acks(billed=Announcement(at=now, value=billing_entry.line))

@@ -21,7 +21,7 @@ from dyntrain.controller.core.pool.inputs import Capacity, Claim, Inputs, Pool, 
 from dyntrain.controller.core.pool.instances import ListedInstance, kept_count, largest_size
 from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.reasons import Reason
-from dyntrain.controller.core.views.view import MAX_UNSEEN_CALLS, Rules, unseen_times
+from dyntrain.controller.core.views.view import MAX_UNSEEN_CALLS, Rules, missed_read_count
 from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
 from dyntrain.controller.pool.ports import PoolPorts, SeenMachine, StoredLedger
@@ -276,7 +276,7 @@ def _lost_instance(ports: Ports, claim: Claim | None, machines_by_id: Mapping[st
         if instance not in machines_by_id:
             stored_node = ports.nodes.get(instance)
             if stored_node is None or not (
-                stored_node.facts.terminated or unseen_times(stored_node.facts) >= MAX_UNSEEN_CALLS
+                stored_node.facts.terminated or missed_read_count(stored_node.facts) >= MAX_UNSEEN_CALLS
             ):
                 return instance
     return None

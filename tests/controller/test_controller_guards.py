@@ -21,8 +21,8 @@ from dyntrain.controller.core.decisions.actions import (
     SuspendReplacement,
     Terminate,
     TerminateInGroup,
-    acknowledgement,
-    refusal,
+    acks_of_effect,
+    acks_of_refusal,
 )
 from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.planning import NodeStatus, plan_actions
@@ -329,15 +329,15 @@ def test_what_is_remembered_of_a_no_is_what_keeps_it_from_being_asked_for_at_onc
         (Protect((NODE,), GROUP), NO_ACKS),
         (Terminate((NODE,)), NO_ACKS),
     ]
-    assert [refusal(action, "no", 5.0) for action, _ in rows] == [acks for _, acks in rows]
+    assert [acks_of_refusal(action, "no", 5.0) for action, _ in rows] == [acks for _, acks in rows]
 
 
 def test_what_is_remembered_of_an_end_says_whether_its_place_went_with_it_and_for_what() -> None:
     for lowered in (True, False):
-        done = acknowledgement(TerminateInGroup(NODE, GROUP, lowered, closes=Reason.IDLE), 5.0)
+        done = acks_of_effect(TerminateInGroup(NODE, GROUP, lowered, closes=Reason.IDLE), 5.0)
         assert done.terminate == Termination(at=5.0, group=GROUP, lowered=lowered)
         assert done.closed == Announcement(at=5.0, value=Reason.IDLE)
-    assert acknowledgement(Terminate((NODE,)), 5.0) == Acks(terminate=Termination(at=5.0))
-    assert acknowledgement(StopBase((NODE,), Reason.IDLE), 5.0) == Acks(closed=Announcement(at=5.0, value=Reason.IDLE))
-    assert acknowledgement(SuspendReplacement((NODE,), GROUP), 5.0) == Acks(suspended={GROUP: Effect(at=5.0)})
-    assert acknowledgement(ResumeReplacement((NODE,), GROUP), 5.0) == Acks(resumed={GROUP: Effect(at=5.0)})
+    assert acks_of_effect(Terminate((NODE,)), 5.0) == Acks(terminate=Termination(at=5.0))
+    assert acks_of_effect(StopBase((NODE,), Reason.IDLE), 5.0) == Acks(closed=Announcement(at=5.0, value=Reason.IDLE))
+    assert acks_of_effect(SuspendReplacement((NODE,), GROUP), 5.0) == Acks(suspended={GROUP: Effect(at=5.0)})
+    assert acks_of_effect(ResumeReplacement((NODE,), GROUP), 5.0) == Acks(resumed={GROUP: Effect(at=5.0)})

@@ -13,7 +13,7 @@ from dyntrain.controller.core.decisions.actions import (
     SetStatusTag,
     StampOwner,
     Terminate,
-    acknowledgement,
+    acks_of_effect,
     instances,
 )
 from dyntrain.controller.core.decisions.status import Standing
@@ -101,7 +101,7 @@ def test_each_effect_on_a_node_is_remembered_in_a_field_of_its_own() -> None:
         Protect((NODE,), "g"),
         Terminate((NODE,)),
     )
-    together = reduce(Acks.join, (acknowledgement(effect, 5.0) for effect in effects), NO_ACKS)
+    together = reduce(Acks.join, (acks_of_effect(effect, 5.0) for effect in effects), NO_ACKS)
     assert together == Acks(
         answers={"t": LifecycleResult(at=5.0, result="ABANDON")},
         heartbeats={"t": Effect(at=5.0)},

@@ -22,7 +22,7 @@ from dyntrain.controller.adapters.webhook import HttpsSender, is_public
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, RetryLater
 from dyntrain.controller.contract.webhook import Webhook
 from dyntrain.controller.local.pace import patient
-from dyntrain.controller.loops.notify import CLAIM_SECONDS, Notified, NotifyPorts, StoredNotice, notify
+from dyntrain.controller.loops.notify import CLAIM_SECONDS, NotifyPorts, NotifyResult, StoredNotice, notify
 from waiting import wait_for
 
 HOST = "hooks.example.org"
@@ -167,7 +167,7 @@ class Bed:
         )
         return NotifyPorts(self, self, sender, lambda: self.now)
 
-    def deliver(self, *more: Any, **options: Any) -> Notified:
+    def deliver(self, *more: Any, **options: Any) -> NotifyResult:
         return notify(self.ports, delivery(*more, **options), "prod")
 
     @property
@@ -230,7 +230,7 @@ def test_a_message_that_is_delivered_twice_is_sent_once(bed: Bed) -> None:
 def test_of_two_deliveries_at_once_one_sends(bed: Bed) -> None:
     """The other one comes while the first has looked and not yet claimed."""
     bed.before_put.append(bed.deliver)
-    assert bed.deliver() == Notified(sent=0, repeated=1)
+    assert bed.deliver() == NotifyResult(sent=0, repeated=1)
     assert len(bed.bodies) == 1
 
 
@@ -241,7 +241,7 @@ def test_one_that_died_before_it_had_sent_is_made_good_by_a_later_delivery(bed: 
     bed.now += CLAIM_SECONDS
     assert bed.deliver().sent == 1
     bed.now += 10 * CLAIM_SECONDS
-    assert bed.deliver() == Notified(repeated=1), "it is known as sent, over the claim of the one that died"
+    assert bed.deliver() == NotifyResult(repeated=1), "it is known as sent, over the claim of the one that died"
 
 
 def test_a_receiver_that_stumbles_is_asked_again_with_pauses(bed: Bed) -> None:

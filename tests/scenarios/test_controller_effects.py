@@ -22,7 +22,7 @@ from dyntrain.controller.core.decisions.actions import (
 )
 from dyntrain.controller.core.records.acks import NO_ACKS, Acks
 from dyntrain.controller.core.views.reasons import Reason
-from dyntrain.controller.loops.execute import Performed, perform
+from dyntrain.controller.loops.execute import ActionResults, perform
 from fakes import World, instance_id
 
 HELD, FREE, GHOST = instance_id(1), instance_id(2), instance_id(99)
@@ -56,7 +56,7 @@ def world() -> World:
     return new
 
 
-def done(performed: Performed, kind: type[Action]) -> set[str]:
+def done(performed: ActionResults, kind: type[Action]) -> set[str]:
     return {one for action in performed.done if type(action) is kind for one in instances(action)}
 
 

@@ -8,7 +8,7 @@ from dyntrain.controller.contract.errors import Refused, RetryLater
 from dyntrain.controller.contract.messages import STATUS_TAG
 from dyntrain.controller.loops.converge import converge
 from dyntrain.controller.loops.ports import Wake
-from dyntrain.controller.loops.turns import TURN_SECONDS, Turn
+from dyntrain.controller.loops.turns import TURN_SECONDS, StatusLock
 from fakes import ELASTIC, World, running_cluster
 
 
@@ -252,13 +252,13 @@ def test_who_was_in_the_target_for_a_moment_is_not_ended_before_the_job_has_let_
 def test_a_run_whose_turn_is_over_does_not_end_that_of_another() -> None:
     """It stands still at the end of its own; a third one would find nobody at it, and write beside the second."""
     world, _, _ = running_cluster(1)
-    first, second, third = (Turn(world.ports, "demo") for _ in range(3))
+    first, second, third = (StatusLock(world.ports, "demo") for _ in range(3))
     assert first.take((), wanted=True)
     world.wait(TURN_SECONDS)
     assert second.take((), wanted=True)
-    assert first.end(done=True) == frozenset()
+    assert first.release(done=True) == frozenset()
     assert not third.take(["i-1"], wanted=True)
-    assert second.end(done=True) == {"i-1"}
+    assert second.release(done=True) == {"i-1"}
     assert third.take((), wanted=True)
 
 

@@ -11,7 +11,7 @@ from dyntrain.controller.adapters.items import wake_of
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.loops.ports import Wake
-from dyntrain.controller.loops.resync import Resynced, resync
+from dyntrain.controller.loops.resync import ResyncResult, resync
 from fakes import ELASTIC, Member, World, running_cluster
 
 READS = (
@@ -26,7 +26,7 @@ READS = (
 )
 
 
-def surveyed(world: World) -> tuple[Resynced, Wake, int]:
+def surveyed(world: World) -> tuple[ResyncResult, Wake, int]:
     """What a resync says of itself, what it wakes the stream for, and how many facts it has written."""
     world.stream, before = [], world.count("nodes.put")
     done = resync(world.ports, world.registry, ELASTIC)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained_statuses
+from dyntrain.controller.core.decisions.arrows import TRANSITION_CAUSES, Cause, unexplained_statuses
 from dyntrain.controller.core.planning import TAGGED_STATUSES
 
 IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.MUST_LEAVE, Cause.RESTARTED, Cause.LOST_BY_JOB
@@ -18,13 +18,13 @@ def statuses(*steps: str) -> list[tuple[float, Status]]:
 
 
 def test_every_status_of_the_tag_can_be_reached_and_no_other_is_in_the_table() -> None:
-    assert {after for _, after in ARROWS} == set(TAGGED_STATUSES) < set(get_args(Status))
-    assert {before for before, _ in ARROWS} == {None, *TAGGED_STATUSES}
-    assert all(causes for causes in ARROWS.values())
+    assert {after for _, after in TRANSITION_CAUSES} == set(TAGGED_STATUSES) < set(get_args(Status))
+    assert {before for before, _ in TRANSITION_CAUSES} == {None, *TAGGED_STATUSES}
+    assert all(causes for causes in TRANSITION_CAUSES.values())
 
 
 def test_only_what_goes_on_needs_no_cause() -> None:
-    course = {arrow for arrow, causes in ARROWS.items() if Cause.CONTINUATION in causes}
+    course = {arrow for arrow, causes in TRANSITION_CAUSES.items() if Cause.CONTINUATION in causes}
     assert course == {("ADD_QUEUED", "ADDED"), ("REMOVAL_QUEUED", "REMOVED")}
 
 

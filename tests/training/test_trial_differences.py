@@ -16,14 +16,14 @@ from dyntrain.training.trial.differences import (
     Arrays,
     Key,
     compare,
-    drew_alike,
+    draws_match,
     first_divergence,
     relative_differences,
 )
 from dyntrain.training.trial.processes import EndedRun
-from dyntrain.training.trial.results import refusal, script_error
+from dyntrain.training.trial.results import refusal_reason, script_error
 from dyntrain.training.trial.verdict import (
-    Course,
+    RunCounts,
     Verdict,
     findings,
     number_text,
@@ -40,7 +40,7 @@ from hypothesis import strategies as st
 
 W, B, G = "p0 dense0_weight", "p1 dense0_bias", "gradient 0.0 dense0_weight"
 STEPS = 6
-COURSE = Course(steps=STEPS, changes=4, kills=1, most=3)
+COURSE = RunCounts(steps=STEPS, changes=4, kills=1, most=3)
 
 
 def series(
@@ -99,7 +99,7 @@ def test_where_rounding_is_too_large_at_once_nothing_is_told() -> None:
 
 
 def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be_right() -> None:
-    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
+    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), RunCounts(1, 0, 0))
     assert verdict.exit_code == 2
     assert "no step is made by several workers. More --steps" in verdict.sentence
 
@@ -150,14 +150,16 @@ def test_a_script_that_is_another_one_each_time_is_told_where() -> None:
 def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -> None:
     one, other = {W: np.ones(2), DRAWS: np.array([0.1])}, {W: np.ones(2), DRAWS: np.array([0.7])}
     assert relative_differences(one, other) == {W: 0.0}
-    assert drew_alike(one, [one, one])
-    assert not drew_alike(one, [one, other])
+    assert draws_match(one, [one, one])
+    assert not draws_match(one, [one, other])
 
 
 def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:
     wrong = series()
     wrong[1, 3] = {**wrong[1, 3], B: wrong[1, 3][B] * 1.04}
-    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
+    verdict = verdict_of_comparison(
+        compare(series(), series(1e-7, 1), members(wrong)), RunCounts(STEPS, 4, 1, workers=3)
+    )
     assert verdict.sentence == "parts at step 3, with 3 workers, first in `dense0_bias` (4e-2 against 1e-7)"
     assert (verdict.exit_code, verdict.facts["parameter"], verdict.facts["kills"]) == (1, "dense0_bias", 1)
     verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
@@ -227,6 +229,6 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("epoch 0\ndyntrain.training.worker.refused.RefusedByAll: a.py:3: DT411: one\na.py:4: DT412: other\n")
-    assert refusal(EndedRun(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
+    assert refusal_reason(EndedRun(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
     log.write_text("ValueError: of the script's own\n")
-    assert refusal(EndedRun(1, log)) is None
+    assert refusal_reason(EndedRun(1, log)) is None

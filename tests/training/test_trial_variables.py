@@ -54,12 +54,12 @@ def average(steps: int) -> dict[str, Any]:
 
 def test_what_goes_on_from_step_to_step_is_another_one_on_who_joins_and_arrays_come_first() -> None:
     seen = anew(average)
-    assert seen.different_between_workers((1, JOINS)) == [], "there was one worker"
-    assert seen.different_between_workers((1, JOINS + 1)) == ["average['a']", "average['b']", "count"]
+    assert seen.differing_variables((1, JOINS)) == [], "there was one worker"
+    assert seen.differing_variables((1, JOINS + 1)) == ["average['a']", "average['b']", "count"]
 
 
 def test_an_array_that_is_another_one_in_the_end_is_told_and_a_count_is_not() -> None:
-    assert anew(average).different_at_end() == ["average['a']", "average['b']"]
+    assert anew(average).arrays_differing_at_end() == ["average['a']", "average['b']"]
 
 
 def test_what_is_of_each_workers_own_samples_is_none_of_these() -> None:
@@ -67,21 +67,21 @@ def test_what_is_of_each_workers_own_samples_is_none_of_these() -> None:
     it was alone.
     """
     seen = anew(lambda steps: {"x": [steps, 2.0]}, lambda steps: {"x": [steps, 2.0 if steps <= JOINS else 1.0]})
-    assert seen.different_at_end() == []
+    assert seen.arrays_differing_at_end() == []
 
 
 def test_what_is_made_anew_and_rounded_otherwise_is_the_same() -> None:
     near = lambda by: lambda steps: {"average": [1.0 + by, 2.0]}  # noqa: E731
     one, nudged = run(near(0.0)), run(near(1e-6))
     seen = Variables(one, nudged, among(run(near(0.0)), run(near(5e-6), JOINS)))
-    assert (seen.different_between_workers((1, STEPS)), seen.different_at_end()) == ([], [])
+    assert (seen.differing_variables((1, STEPS)), seen.arrays_differing_at_end()) == ([], [])
 
 
 def test_a_variable_that_has_nothing_yet_is_told_and_one_that_is_not_set_is_not() -> None:
     def of(steps: int) -> dict[str, Any]:
         return {"average[0]": [2.0, 3.0], "loss": [4.0, 5.0]} if steps else {}
 
-    assert anew(of).different_between_workers((1, STEPS)) == ["average[0]"]
+    assert anew(of).differing_variables((1, STEPS)) == ["average[0]"]
 
 
 def test_what_is_saved_is_compared_by_files() -> None:

@@ -22,8 +22,8 @@ INTERRUPTED_CODE, BAD_COMMAND_CODE = 130, 2
 def run_experiment(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
-    No process of the experiment outlives the call. The experiment's logs are kept only if the verdict is not that the
-    script trains the same on changing workers.
+    No process of the experiment outlives the call. The experiment's logs are deleted if the script trains the same on
+    changing workers.
     """
     return run_below(lambda: asyncio.run(_run_experiment(options, as_json)))
 

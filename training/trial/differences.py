@@ -42,11 +42,11 @@ class Divergence:
     `missing`: the run that did not make the step, `one` or `members`, or empty if both runs made the step.
     """
 
-    key: Key
+    key: Key  # loop and step
     name: str  # of the array
     difference: float  # relative difference of the array in the two runs
     rounding: float  # effect of rounding on the array
-    missing: Literal["", "one", "members"] = ""
+    missing: Literal["", "one", "members"] = ""  # the run that did not make the step
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Comparison:
     rounding alone makes the runs too different to compare, or None if all steps were compared.
     """
 
-    difference: float
-    rounding: float
-    divergence: Divergence | None = None
-    blind: Key | None = None
+    difference: float  # largest relative difference of the weights
+    rounding: float  # largest effect of rounding on the weights
+    divergence: Divergence | None = None  # first difference of the runs
+    blind: Key | None = None  # first step that cannot be compared
 
 
 def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, float]:
@@ -80,15 +80,15 @@ def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, floa
 
 
 def distance(array: NDArray[np.float64], other_array: NDArray[np.float64] | None, least_norm: float = 0.0) -> float:
-    """Return the norm of two arrays' difference, divided by the first array's norm or by `least_norm`, the larger of
-    both.
+    """Return the norm of two arrays' difference, divided by the first array's norm or by `least_norm`, whichever is
+    larger.
     """
     if other_array is None or other_array.shape != array.shape:
         return math.inf
-    is_finite = np.isfinite(array)
-    if not np.array_equal(is_finite, np.isfinite(other_array)):
+    finite_mask = np.isfinite(array)
+    if not np.array_equal(finite_mask, np.isfinite(other_array)):
         return math.inf
-    difference_norm = float(np.linalg.norm(array[is_finite] - other_array[is_finite]))
+    difference_norm = float(np.linalg.norm(array[finite_mask] - other_array[finite_mask]))
     divisor_norm = max(_norm(array), least_norm)
     return 0.0 if not difference_norm else (difference_norm / divisor_norm if divisor_norm else math.inf)
 
@@ -119,11 +119,11 @@ class Rounding:
     def effect_on(self, name: str) -> float:
         return max(self._largest.get(name, 0.0), self.median_effect(_array_kind(name)))
 
-    def bound(self, name: str) -> float:
+    def tolerance(self, name: str) -> float:
         return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_array_kind(name)])
 
     @property
-    def largest_on_weights(self) -> float:
+    def largest_weight_effect(self) -> float:
         return max((effect for name, effect in self._largest.items() if _array_kind(name) == "w"), default=0.0)
 
 
@@ -143,25 +143,25 @@ def compare(
         if any(rounding.median_effect(kind) > MOST_ROUNDING for kind in LEAST_EFFECT) or not _is_finite(
             one_process[key]
         ):
-            return Comparison(largest_difference, rounding.largest_on_weights, blind=key)
+            return Comparison(largest_difference, rounding.largest_weight_effect, blind=key)
         if not members.get(key):
             return Comparison(
-                largest_difference, rounding.largest_on_weights, Divergence(key, "", math.inf, 0.0, "members")
+                largest_difference, rounding.largest_weight_effect, Divergence(key, "", math.inf, 0.0, "members")
             )
-        differences = _largest_by_name(
+        differences = _largest_differences(
             relative_differences(one_process[key], worker_arrays) for worker_arrays in members[key]
         )
         excesses = {
-            name: difference / rounding.bound(name)
+            name: difference / rounding.tolerance(name)
             for name, difference in differences.items()
-            if difference > rounding.bound(name)
+            if difference > rounding.tolerance(name)
         }
         if excesses:
             # a weight is easier to understand than a gradient; at a learning rate of 0 only gradients differ
             name = max(excesses, key=lambda array_name: (_array_kind(array_name) == "w", excesses[array_name]))
             return Comparison(
                 largest_difference,
-                rounding.largest_on_weights,
+                rounding.largest_weight_effect,
                 Divergence(key, name, differences[name], rounding.effect_on(name)),
             )
         largest_difference = max(
@@ -170,12 +170,12 @@ def compare(
     extra_keys = sorted(set(members) - set(one_process))
     if extra_keys:
         return Comparison(
-            largest_difference, rounding.largest_on_weights, Divergence(extra_keys[0], "", math.inf, 0.0, "one")
+            largest_difference, rounding.largest_weight_effect, Divergence(extra_keys[0], "", math.inf, 0.0, "one")
         )
-    return Comparison(largest_difference, rounding.largest_on_weights)
+    return Comparison(largest_difference, rounding.largest_weight_effect)
 
 
-def drew_alike(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
+def draws_match(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
     """Whether each worker drew as many random numbers in a step as the script drew in one process.
 
     If the numbers of draws are equal, random draws are not the cause of a difference.
@@ -187,7 +187,7 @@ def drew_alike(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
     )
 
 
-def _largest_by_name(all_differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _largest_differences(all_differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
     largest_differences: dict[str, float] = {}
     for differences in all_differences:
         for name, difference in differences.items():
@@ -204,15 +204,15 @@ def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays])
 
     The result is also None if tiny differences by rounding have grown step by step, as with too high a learning rate.
     """
-    largest_before = LEAST_ROUNDING
+    largest_difference = LEAST_ROUNDING
     for key in sorted(run):
         differences = relative_differences(run[key], other_run.get(key, {}))
         name = max(differences, key=lambda array_name: differences[array_name], default="")
         if name and differences[name] > RERUN_DIFFERENCE:
             return (
                 Divergence(key, name, differences[name], 0.0)
-                if differences[name] > MOST_GROWTH * largest_before
+                if differences[name] > MOST_GROWTH * largest_difference
                 else None
             )
-        largest_before = max([largest_before, *differences.values()])
+        largest_difference = max([largest_difference, *differences.values()])
     return None

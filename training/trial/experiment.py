@@ -17,21 +17,21 @@ from dyntrain.training.trial.differences import (
     Key,
     Rounding,
     compare,
-    drew_alike,
+    draws_match,
     first_divergence,
     relative_differences,
 )
 from dyntrain.training.trial.plan import Plan, make_plan
-from dyntrain.training.trial.processes import EndedRun, TooLong, run
+from dyntrain.training.trial.processes import EndedRun, RunTooLong, run
 from dyntrain.training.trial.results import (
-    course_of_run,
+    counts_of_run,
     epoch_ends,
     exit_text,
     failure_reason,
     load_arrays,
     loops_of,
     member_files,
-    refusal,
+    refusal_reason,
     saved_arrays,
     script_error,
     step_arrays,
@@ -40,7 +40,7 @@ from dyntrain.training.trial.variables import Variables, names_text, saved_diffe
 from dyntrain.training.trial.verdict import (
     NO_STEP_SENTENCE,
     PER_WORKER_SENTENCE,
-    Course,
+    RunCounts,
     Verdict,
     findings,
     verdict_of_comparison,
@@ -72,12 +72,12 @@ class Options:
     If `plan` is None, a plan of membership changes is made from the seed and the script's steps.
     """
 
-    command: Sequence[str]
+    command: Sequence[str]  # the script's command
     steps: int = 12  # most steps of a loop
     epochs: int | None = None  # most epochs of a loop
     samples: int | None = None  # samples of an epoch
-    plan: Plan | None = None
-    seed: int = 0
+    plan: Plan | None = None  # membership changes; None: made from the seed
+    seed: int = 0  # of the plan and of the nudge
     seconds: float = 600.0  # time limit of each run
 
 
@@ -96,7 +96,7 @@ class Experiment:
         launch_options = parse_launch(["-n", "1", "--launcher", "local", *self._options.command])
         try:
             return await self._run_all(launch_options.command)
-        except TooLong:
+        except RunTooLong:
             limit_text = f"{self._options.seconds:.0f} s"
             return verdict_on_failure(
                 "a run", f"did not end within {limit_text}: set fewer --steps or --samples, or more --seconds"
@@ -108,14 +108,14 @@ class Experiment:
             self._run_alone(ONE, command), self._run_alone(NUDGED, command, nudge=True), self._rule_findings(command)
         )
         return with_findings(
-            self._verdict_on_failed_run(one_run, nudged_run) or await self._compare(command), rule_findings
+            self._verdict_on_failed_run(one_run, nudged_run) or await self._compare_runs(command), rule_findings
         )
 
     def _verdict_on_failed_run(self, one_run: EndedRun, nudged_run: EndedRun) -> Verdict | None:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", PER_WORKER_SENTENCE)
         if one_run.code:
-            refusal_text = refusal(one_run)
+            refusal_text = refusal_reason(one_run)
             return (
                 verdict_on_failure(IN_ONE_PROCESS, exit_text(one_run))
                 if refusal_text is None
@@ -125,7 +125,7 @@ class Experiment:
             return verdict_on_failure("the script with weights changed by one rounding", exit_text(nudged_run))
         return None
 
-    async def _compare(self, command: Sequence[str]) -> Verdict:
+    async def _compare_runs(self, command: Sequence[str]) -> Verdict:
         one_arrays, nudged_arrays = step_arrays(self._order(ONE)), step_arrays(self._order(NUDGED))
         if not any(step for _, step in one_arrays):
             return Verdict("not comparable", NO_STEP_SENTENCE)
@@ -135,14 +135,14 @@ class Experiment:
         self.plan = self.plan or make_plan(loops, self._options.seed, epoch_ends(one_arrays))
         self._report_progress(f"with workers that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended_run = await self._run_members(command)
-        course = course_of_run(self._order(MEMBERS), len(one_arrays) - len(loops))
+        counts = counts_of_run(self._order(MEMBERS), len(one_arrays) - len(loops))
         if ended_run.code:
             failed_step = (
                 max((saved_step.step for saved_step, _ in saved_steps(self._order(MEMBERS).steps_folder)), default=0)
                 + 1
             )
-            return verdict_on_stop(failed_step, failure_reason(ended_run), course.workers, course)
-        verdict = await self._verdict_on_members(command, one_arrays, nudged_arrays, course)
+            return verdict_on_stop(failed_step, failure_reason(ended_run), counts.workers, counts)
+        verdict = await self._verdict_on_members(command, one_arrays, nudged_arrays, counts)
         error_text = script_error(self._order(MEMBERS), ended_run)
         return verdict if error_text is None else with_script_error(verdict, error_text)
 
@@ -165,7 +165,7 @@ class Experiment:
         compared have the rules off.
         """
         order = self._order(RULES).model_copy(update={"rules": True})
-        with contextlib.suppress(TooLong):
+        with contextlib.suppress(RunTooLong):
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
         return findings(self._log(RULES).read_text(errors="replace").splitlines())
 
@@ -177,7 +177,7 @@ class Experiment:
             update={"norms": norms_file, "held": self.plan.steps, "kills": self.plan.kills}
         )
         order.write()
-        launcher = [
+        launch_command = [
             sys.executable,
             "-m",
             "dyntrain.training.trial.members",
@@ -187,7 +187,7 @@ class Experiment:
         ]
         watch_task = asyncio.create_task(self._report_steps(order, MEMBERS))
         try:
-            return await run(launcher, self._environment(None), self._log(MEMBERS), self._options.seconds)
+            return await run(launch_command, self._environment(None), self._log(MEMBERS), self._options.seconds)
         finally:
             watch_task.cancel()
 
@@ -228,7 +228,7 @@ class Experiment:
         return self._folder / f"{name}.log"
 
     async def _report_steps(self, order: Order, name: str) -> None:
-        last_shown = (0, 0)
+        shown_progress = (0, 0)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             last_step = max(
@@ -236,8 +236,8 @@ class Experiment:
                 key=lambda saved_step: (saved_step.step, saved_step.generation),
                 default=None,
             )
-            if last_step is not None and (last_step.step, last_step.workers) > last_shown:
-                last_shown = (last_step.step, last_step.workers)
+            if last_step is not None and (last_step.step, last_step.workers) > shown_progress:
+                shown_progress = (last_step.step, last_step.workers)
                 workers_text = (
                     "" if name == ONE else f", {last_step.workers} worker{'' if last_step.workers == 1 else 's'}"
                 )
@@ -274,7 +274,7 @@ class Experiment:
         command: Sequence[str],
         one_arrays: Mapping[Key, Arrays],
         nudged_arrays: Mapping[Key, Arrays],
-        course: Course,
+        counts: RunCounts,
     ) -> Verdict:
         files_by_step = member_files(self._order(MEMBERS))
         arrays_by_step = {
@@ -293,25 +293,25 @@ class Experiment:
             most_workers = max(
                 (saved_step.workers for step_files in compared_files for saved_step, _ in step_files), default=1
             )
-            verdict_same = verdict_of_comparison(comparison, replace(course, most=most_workers))
+            equal_verdict = verdict_of_comparison(comparison, replace(counts, most=most_workers))
             if comparison.blind is not None:
-                return verdict_same
-            saved_files = saved_differences(*(saved_arrays(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
-            if saved_files:
+                return equal_verdict
+            file_differences = saved_differences(*(saved_arrays(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
+            if file_differences:
                 return replace(
-                    verdict_on_saved(saved_files, comparison, course),
-                    others=names_text(variables.different_between_workers(max(one_arrays))),
+                    verdict_on_saved(file_differences, comparison, counts),
+                    others=names_text(variables.differing_variables(max(one_arrays))),
                 )
-            return replace(verdict_same, others=names_text(variables.different_at_end()))
-        first_key = comparison.divergence.key
-        same_draws = drew_alike(one_arrays.get(first_key, {}), arrays_by_step.get(first_key, ()))
+            return replace(equal_verdict, others=names_text(variables.arrays_differing_at_end()))
+        diverging_key = comparison.divergence.key
+        same_draws = draws_match(one_arrays.get(diverging_key, {}), arrays_by_step.get(diverging_key, ()))
         if not same_draws and (verdict := await self._verdict_on_draws(command, one_arrays, comparison)) is not None:
             return verdict
-        worker_files = files_by_step.get(first_key)
+        worker_files = files_by_step.get(diverging_key)
         verdict = verdict_of_comparison(
-            comparison, replace(course, workers=worker_files[0][0].workers) if worker_files else course
+            comparison, replace(counts, workers=worker_files[0][0].workers) if worker_files else counts
         )
-        return replace(verdict, others=names_text(variables.different_between_workers(first_key)))
+        return replace(verdict, others=names_text(variables.differing_variables(diverging_key)))
 
     async def _verdict_on_draws(
         self, command: Sequence[str], one_arrays: Mapping[Key, Arrays], comparison: Comparison

@@ -43,23 +43,23 @@ class PlannedHosts(FileHosts):
         return super().read_target()
 
 
-def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
+def hosts_of(present_hosts: Sequence[str], workers: int, joined_count: int) -> tuple[str, ...]:
     """Return the hosts for the next planned number of workers, `workers`. Pure.
 
-    The first host always stays; of the other hosts, those that were added first leave first. `joined`: number of hosts
-    added so far, so that no address is used twice.
+    The first host always stays; of the other hosts, those that were added first leave first. `joined_count`: number of
+    hosts added so far, so that no address is used twice.
     """
     base_host, *added_hosts = present_hosts
     if workers <= len(present_hosts):
         return (base_host, *added_hosts[len(present_hosts) - workers :])
-    return (*present_hosts, *(f"127.0.0.{2 + joined + index}" for index in range(workers - len(present_hosts))))
+    return (*present_hosts, *(f"127.0.0.{2 + joined_count + index}" for index in range(workers - len(present_hosts))))
 
 
-def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
-    """Whether at least `lost` workers were lost, and the last event of each instance is that its worker became ready.
-    Pure.
+def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost_count: int) -> bool:
+    """Whether at least `lost_count` workers were lost, and the last event of each instance is that its worker became
+    ready. Pure.
     """
-    if sum(event.get("event") == "worker_lost" for event in events) < lost:
+    if sum(event.get("event") == "worker_lost" for event in events) < lost_count:
         return False
     last_events: dict[object, object] = {}
     for event in events:
@@ -68,18 +68,18 @@ def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: 
     return all(last_events.get(instance) == "worker_ready" for instance in instances)
 
 
-async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
+async def make_changes(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
     """Make each planned membership change after its step, and let the workers continue when the change is complete."""
-    workers_by_step, joined_hosts = {change.step: change.workers for change in plan.changes}, 0
+    workers_by_step, joined_count = {change.step: change.workers for change in plan.changes}, 0
     for step in plan.steps:
         await _wait_until(partial(_is_step_done, order, step))
         if step in workers_by_step:
-            next_hosts = hosts_of(hosts.hosts, workers_by_step[step], joined_hosts)
-            joined_hosts += len(set(next_hosts) - set(hosts.hosts))
+            next_hosts = hosts_of(hosts.hosts, workers_by_step[step], joined_count)
+            joined_count += len(set(next_hosts) - set(hosts.hosts))
             hosts.want(next_hosts, "the plan of this experiment")
-        hosts.reads, lost = 0, sum(kill.step <= step for kill in plan.kills)
+        hosts.reads, lost_count = 0, sum(kill.step <= step for kill in plan.kills)
         instance_names = [instance_of(host) for host in hosts.hosts]
-        await _wait_until(partial(_are_workers_ready, order, hosts, instance_names, lost))
+        await _wait_until(partial(_are_workers_ready, order, hosts, instance_names, lost_count))
         order.gate_file(step).touch()
 
 
@@ -87,8 +87,8 @@ def _is_step_done(order: Order, step: int) -> bool:
     return any(saved_step.step == step for saved_step, _ in saved_steps(order.steps_folder))
 
 
-def _are_workers_ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
-    return hosts.reads > TARGET_READS and all_ready(events_of(order), instances, lost)
+def _are_workers_ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost_count: int) -> bool:
+    return hosts.reads > TARGET_READS and all_ready(events_of(order), instances, lost_count)
 
 
 async def _wait_until(condition: Callable[[], bool]) -> None:
@@ -112,12 +112,12 @@ async def train(folder: Path, plan: Plan, command: Sequence[str]) -> int:
     options = ["-n", "1", "--launcher", "local", "--segment-steps", "1", "--boundary", "segment"]
     options += ["--env-worker", f"{VARIABLE}:{order_file}", "--events", str(folder / EVENTS_FILE)]
     hosts = PlannedHosts(folder)
-    conduct_task = asyncio.create_task(conduct(plan, order, hosts))
+    changes_task = asyncio.create_task(make_changes(plan, order, hosts))
     try:
         return await launch(parse_launch([*options, *command]), folder, hosts)
     finally:
-        conduct_task.cancel()
-        await asyncio.gather(conduct_task, return_exceptions=True)
+        changes_task.cancel()
+        await asyncio.gather(changes_task, return_exceptions=True)
 
 
 if __name__ == "__main__":

@@ -23,22 +23,22 @@ SYNTAX_ERROR = (
 
 
 @dataclass(frozen=True)
-class Change:
+class WorkerChange:
     """A change of the number of workers to `workers`, after the step `step`."""
 
-    step: int
+    step: int  # number of the step
     workers: int  # number of workers after the step
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes of the number of workers, and kills of workers, in the order of their steps; each step has at most one.
+    """Changes of the number of workers, and kills of workers, in the order of their steps.
 
-    Steps are counted over all loops of the script.
+    Each step has at most one change or kill. Steps are counted over all loops of the script.
     """
 
-    changes: tuple[Change, ...] = ()
-    kills: tuple[Kill, ...] = ()
+    changes: tuple[WorkerChange, ...] = ()  # of the number of workers
+    kills: tuple[Kill, ...] = ()  # of workers
 
     def __str__(self) -> str:
         text_by_step = {change.step: f"{change.step}={change.workers}" for change in self.changes}
@@ -56,7 +56,7 @@ def parse(text: str) -> Plan:
     word_matches = [CHANGE_PATTERN.fullmatch(word) for word in text.replace(",", " ").split()]
     plan = Plan(
         tuple(
-            Change(int(word_match[1]), int(word_match[2]))
+            WorkerChange(int(word_match[1]), int(word_match[2]))
             for word_match in word_matches
             if word_match and word_match[2]
         ),
@@ -90,14 +90,14 @@ def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int]
     loop_ends = [loop[-1] for loop in loops[:-1] if loop]
     longest_loop = max(loops, key=len, default=())
     inner_steps = [step for step in longest_loop if step not in loop_ends][: len(longest_loop) - 1]
-    within_loop = _plan_of_loop(inner_steps, epochs, random_generator)
-    worker_count, changes = 1, list(within_loop.changes)
+    loop_plan = _plan_of_loop(inner_steps, epochs, random_generator)
+    worker_count, changes = 1, list(loop_plan.changes)
     for loop_end in loop_ends:
-        earlier_workers = [change.workers for change in changes if change.step < loop_end]
-        worker_count = earlier_workers[-1] if earlier_workers else worker_count
-        changes.append(Change(loop_end, 1 + worker_count % WORKERS_AFTER_JOINS))
+        earlier_counts = [change.workers for change in changes if change.step < loop_end]
+        worker_count = earlier_counts[-1] if earlier_counts else worker_count
+        changes.append(WorkerChange(loop_end, 1 + worker_count % WORKERS_AFTER_JOINS))
         changes.sort(key=lambda change: change.step)
-    return Plan(tuple(changes), within_loop.kills)
+    return Plan(tuple(changes), loop_plan.kills)
 
 
 def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generator: np.random.Generator) -> Plan:
@@ -112,23 +112,23 @@ def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generato
     quarter = max(1, (step_count + 1) // 4)
     positions = [quarter * number - 1 + int(random_generator.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
     first_step, kill_step, last_step = (steps[position] if position < step_count else 0 for position in positions)
-    first_step = _nearest(first_step, [step for step in steps if step < kill_step], lambda step: step in epochs)
+    first_step = _nearest_step(first_step, [step for step in steps if step < kill_step], lambda step: step in epochs)
     # the killed worker is back after the next step
-    kill_step = _nearest(
+    kill_step = _nearest_step(
         kill_step,
         [step for step in steps if first_step < step < last_step],
         lambda step: step in epochs or step + 1 in epochs,
     )
     epoch_starts = [step for step in steps if first_step < step < kill_step and step in epochs][:1]
     changes = [
-        Change(first_step, WORKERS_AFTER_JOINS - len(epoch_starts)),
-        *(Change(step, WORKERS_AFTER_JOINS) for step in epoch_starts),
+        WorkerChange(first_step, WORKERS_AFTER_JOINS - len(epoch_starts)),
+        *(WorkerChange(step, WORKERS_AFTER_JOINS) for step in epoch_starts),
     ]
-    changes += [Change(last_step, WORKERS_AFTER_LEAVE)] if last_step else []
+    changes += [WorkerChange(last_step, WORKERS_AFTER_LEAVE)] if last_step else []
     return Plan(tuple(changes), (Kill(step=kill_step, rank=0, moment="before"),) if kill_step else ())
 
 
-def _nearest(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
+def _nearest_step(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
     """Return the nearest step to `step` in `candidates` for which `is_avoided` is false, or `step` if all
     are avoided.
     """

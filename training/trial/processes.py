@@ -18,24 +18,24 @@ END_SECONDS = 20.0  # seconds in which a launch must end its nodes
 LONGEST_LINE = 300  # most characters of a log line that are shown
 
 
-class TooLong(Exception):
+class RunTooLong(Exception):
     """A process of an experiment did not end within its time limit."""
 
 
 @dataclass(frozen=True)
 class EndedRun:
     code: int  # the exit code
-    log: Path
+    log: Path  # path of the log file
 
     @property
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line that the process wrote to its log."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1][:LONGEST_LINE] if lines else "its log is empty"
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> EndedRun:
-    """Run a command until it ends. Raises TooLong if it runs for more than `seconds`.
+    """Run a command until it ends. Raises RunTooLong if it runs for more than `seconds`.
 
     On return, all processes of the command's process group have ended.
     """
@@ -52,7 +52,7 @@ async def run(command: Sequence[str], environment: Mapping[str, str], log: Path,
         async with timeout(seconds):
             return EndedRun(await process.wait(), log)
     except TimeoutError:
-        raise TooLong from None
+        raise RunTooLong from None
     finally:
         await _end_processes(process)
 

@@ -10,13 +10,13 @@ import numpy as np
 from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.processes import LONGEST_LINE, EndedRun
-from dyntrain.training.trial.verdict import Course
+from dyntrain.training.trial.verdict import RunCounts
 from dyntrain.training.trial_files import SUFFIX, Order, SavedStep, saved_steps
 
-REFUSED_PATTERN = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
-RAISED_PATTERN = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
+REFUSAL_PATTERN = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
+TRACEBACK_PATTERN = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
 KILLED_REASON = "killed by SIGKILL"
-BEFORE_REASON, AFTER_REASON = (
+TEXT_BEFORE_REASON, TEXT_AFTER_REASON = (
     " has failed: ",
     "; what happened is in",
 )  # before and after the reason in the launcher's line
@@ -71,24 +71,24 @@ def saved_arrays(order: Order) -> Arrays:
     return {name: array for path in files for name, array in load_arrays(path).items()}
 
 
-def course_of_run(order: Order, steps: int) -> Course:
+def counts_of_run(order: Order, steps: int) -> RunCounts:
     """Return the numbers of steps, changes, kills and workers in the run with changing members."""
     formed_events = [event for event in events_of(order) if event["event"] == "formed"]
-    workers = len(formed_events[-1]["members"]) if formed_events else 1
-    return Course(steps, max(0, len(formed_events) - 1), len([*order.folder.glob("killed-*")]), workers)
+    worker_count = len(formed_events[-1]["members"]) if formed_events else 1
+    return RunCounts(steps, max(0, len(formed_events) - 1), len([*order.folder.glob("killed-*")]), worker_count)
 
 
-def exit_text(ended: EndedRun) -> str:
-    return f"ended with exit code {ended.code}: {ended.last_words}"
+def exit_text(ended_run: EndedRun) -> str:
+    return f"ended with exit code {ended_run.code}: {ended_run.last_log_line}"
 
 
-def refusal(ended: EndedRun) -> str | None:
+def refusal_reason(ended_run: EndedRun) -> str | None:
     """Return the full text of why the job refused the script, or None if the job did not refuse the script."""
-    match = REFUSED_PATTERN.search(ended.log.read_text(errors="replace"))
+    match = REFUSAL_PATTERN.search(ended_run.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
-def script_error(order: Order, ended: EndedRun) -> str | None:
+def script_error(order: Order, ended_run: EndedRun) -> str | None:
     """Return the error by which the script ended on one worker while the job continued without that worker.
 
     Returns None if all lost workers were killed by the experiment.
@@ -96,16 +96,16 @@ def script_error(order: Order, ended: EndedRun) -> str | None:
     lost_events = [event for event in events_of(order) if event["event"] == "worker_lost"]
     killed_pids = {event["pid"] for event in lost_events if event["reason"] == KILLED_REASON}
     reasons = [str(event["reason"]) for event in lost_events if event["pid"] not in killed_pids]
-    error_lines = RAISED_PATTERN.findall(ended.log.read_text(errors="replace"))
+    error_lines = TRACEBACK_PATTERN.findall(ended_run.log.read_text(errors="replace"))
     exit_reasons = [reason for reason in reasons if reason.startswith("exit code")]
     return (error_lines or exit_reasons)[-1][:LONGEST_LINE] if exit_reasons or (reasons and error_lines) else None
 
 
-def failure_reason(ended: EndedRun) -> str:
+def failure_reason(ended_run: EndedRun) -> str:
     """Return why the job failed, as the launcher's message in the log says; without such a message, the log's last
     line.
     """
-    for line in reversed(ended.log.read_text(errors="replace").splitlines()):
-        if BEFORE_REASON in line:
-            return line.partition(BEFORE_REASON)[2].partition(AFTER_REASON)[0][:LONGEST_LINE]
-    return ended.last_words
+    for line in reversed(ended_run.log.read_text(errors="replace").splitlines()):
+        if TEXT_BEFORE_REASON in line:
+            return line.partition(TEXT_BEFORE_REASON)[2].partition(TEXT_AFTER_REASON)[0][:LONGEST_LINE]
+    return ended_run.last_log_line

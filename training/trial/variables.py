@@ -14,17 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dyntrain.training.trial.differences import END, HELD, LEAST_EFFECT, NAMES, ROUNDING_FACTOR, Arrays, Key, distance
 
 Run = Mapping[Key, Arrays]
-Members = Mapping[Key, Sequence[Arrays]]
+MemberRun = Mapping[Key, Sequence[Arrays]]
 
 
 class Variables:
     """Values of the script's variables in three runs: in one process, with nudged weights, and on several workers."""
 
-    def __init__(self, one: Run, nudged: Run, members: Members) -> None:
+    def __init__(self, one: Run, nudged: Run, members: MemberRun) -> None:
         self._one, self._nudged, self._members = one, nudged, members
         self._bounds: dict[str, float] = {}
 
-    def different_between_workers(self, upto: Key) -> list[str]:
+    def differing_variables(self, upto: Key) -> list[str]:
         """Return the names of variables that differ between workers at the start of any step up to `upto`, arrays
         first.
         """
@@ -38,7 +38,7 @@ class Variables:
                     array_sizes.setdefault(name, self._one[key][HELD + name].size)
         return sorted(array_sizes, key=lambda name: array_sizes[name] == 1)
 
-    def different_at_end(self) -> list[str]:
+    def arrays_differing_at_end(self) -> list[str]:
         """Return the names of arrays that equal those in one process during the training, but not at the training's
         end.
         """
@@ -68,14 +68,14 @@ class Variables:
 
     def _equals_one_process(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
         """Whether a worker's variable equals the variable in one process, up to rounding, or None if the worker has not
-        set it.
+        set the variable.
         """
         root_name = re.split(r"[.\[]", name)[0]
         if kind + name not in worker_arrays and root_name not in worker_arrays.get((NAMES + kind).strip(), ()):
             return None
-        return distance(self._one[key][kind + name], worker_arrays.get(kind + name)) <= self._bound(key, kind, name)
+        return distance(self._one[key][kind + name], worker_arrays.get(kind + name)) <= self._tolerance(key, kind, name)
 
-    def _bound(self, key: Key, kind: str, name: str) -> float:
+    def _tolerance(self, key: Key, kind: str, name: str) -> float:
         """Return the largest difference of a variable, up to this step, that rounding can explain."""
         nudge_difference = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
         self._bounds[name] = max(

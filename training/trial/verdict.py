@@ -21,7 +21,7 @@ PER_WORKER_SENTENCE = (
     "script with global_batch="
 )
 RULE_STOPS_TEXT = "But in a job a rule stops the script, until the rule is silenced on its line"
-CODE_PATTERN = re.compile(r"\bDT\d{3}\b")
+RULE_CODE_PATTERN = re.compile(r"\bDT\d{3}\b")
 FINDING_PATTERN = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
 DIFFERING_VARIABLES_TEXT = (
     "Variables that differ on a worker that joined: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
@@ -32,7 +32,7 @@ NOT_CHECKED_TEXT = (
 
 
 @dataclass(frozen=True)
-class Course:
+class RunCounts:
     """Numbers of steps, changes and kills in the run with changing members."""
 
     steps: int  # number of compared steps
@@ -44,13 +44,13 @@ class Course:
 
 @dataclass(frozen=True)
 class Verdict:
-    answer: Answer
+    answer: Answer  # whether the script trains the same
     sentence: str  # the result in words
     step: int | None = None  # first step that differs
     parameter: str | None = None  # first parameter that differs
     difference: float | None = None  # largest relative difference of weights
     rounding: float | None = None  # largest effect of rounding on weights
-    course: Course | None = None
+    course: RunCounts | None = None  # numbers of steps, changes and kills
     findings: tuple[str, ...] = ()  # messages of the broken rules
     others: str = ""  # variables whose values differed between the members
 
@@ -67,34 +67,32 @@ class Verdict:
         del facts["course"]
         count_names = () if self.course is None else ("steps", "changes", "kills")
         facts |= {name: getattr(self.course, name) for name in count_names}
-        return {name: None if _is_infinite(value) else value for name, value in facts.items()}
+        return {name: None if _is_not_finite(value) else value for name, value in facts.items()}
 
 
-def _is_infinite(value: object) -> bool:
+def _is_not_finite(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
+def verdict_of_comparison(comparison: Comparison, counts: RunCounts) -> Verdict:
     """Return the verdict that follows from a comparison of the run in one process with the run on changing workers."""
-    counts_text = _counts_text(course)
+    counts_text = _counts_text(counts)
     if comparison.divergence is not None:
-        return _verdict_on_divergence(comparison.divergence, comparison.rounding, course)
+        return _verdict_on_divergence(comparison.divergence, comparison.rounding, counts)
     difference_text, rounding_text = number_text(comparison.difference), number_text(comparison.rounding)
     numbers_text = f"largest difference {difference_text}, rounding alone makes {rounding_text}"
     if comparison.blind is not None and comparison.blind[1] <= 1:
-        moved_text, step = number_text(comparison.rounding), comparison.blind[1]
-        sentence = f"not comparable: rounding alone moves the weights by {moved_text} in step {step}"
-        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
-    if course.most == 1:
-        first_blind_step = (
+        effect_text, step = number_text(comparison.rounding), comparison.blind[1]
+        sentence = f"not comparable: rounding alone moves the weights by {effect_text} in step {step}"
+        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=counts)
+    if counts.most == 1:
+        blind_text = (
             ""
             if comparison.blind is None
             else f" before step {comparison.blind[1]}, from which on rounding alone is too much to tell"
         )
-        sentence = (
-            f"not comparable: no step is made by several workers{first_blind_step}. More --steps, or an earlier --plan"
-        )
-        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
+        sentence = f"not comparable: no step is made by several workers{blind_text}. More --steps, or an earlier --plan"
+        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=counts)
     upto_text = (
         ""
         if comparison.blind is None
@@ -105,19 +103,19 @@ def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
         f"trains the same{upto_text}: {numbers_text} ({counts_text})",
         difference=comparison.difference,
         rounding=comparison.rounding,
-        course=course,
+        course=counts,
     )
 
 
-def _verdict_on_divergence(divergence: Divergence, rounding: float, course: Course) -> Verdict:
+def _verdict_on_divergence(divergence: Divergence, rounding: float, counts: RunCounts) -> Verdict:
     step = divergence.key[1]
     if divergence.missing:
-        making_runs = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
-        return Verdict("parts", f"parts at step {step}, which only {making_runs}", step=step, course=course)
+        maker_text = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
+        return Verdict("parts", f"parts at step {step}, which only {maker_text}", step=step, course=counts)
     name = parameter_name(divergence.name)
     gradient_text = "the gradient of " if divergence.name.startswith(GRADIENT) else ""
     numbers_text = f"{number_text(divergence.difference)} against {number_text(divergence.rounding)}"
-    workers_text = f", with {course.workers} workers" if course.workers > 1 else ""
+    workers_text = f", with {counts.workers} workers" if counts.workers > 1 else ""
     return Verdict(
         "parts",
         f"parts at step {step}{workers_text}, first in {gradient_text}`{name}` ({numbers_text})",
@@ -125,18 +123,18 @@ def _verdict_on_divergence(divergence: Divergence, rounding: float, course: Cour
         parameter=name,
         difference=divergence.difference,
         rounding=rounding,
-        course=course,
+        course=counts,
     )
 
 
-def verdict_on_saved(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
+def verdict_on_saved(files: Mapping[str, float], comparison: Comparison, counts: RunCounts) -> Verdict:
     """Return the verdict on a script whose weights are equal, but which saves different arrays on a joined worker."""
     most_different_file = max(files, key=lambda file: files[file])
     sentence = (
         f"trains the same, but a worker that joined saves another `{most_different_file}` "
         f"({number_text(files[most_different_file])} against {number_text(comparison.rounding)})"
     )
-    return Verdict("parts", sentence, difference=comparison.difference, rounding=comparison.rounding, course=course)
+    return Verdict("parts", sentence, difference=comparison.difference, rounding=comparison.rounding, course=counts)
 
 
 def verdict_on_rerun(divergence: Divergence) -> Verdict:
@@ -155,14 +153,14 @@ def verdict_on_draws(divergence: Divergence, draw_effect: float, rounding: float
     return Verdict("not comparable", sentence, step, name, divergence.difference, rounding)
 
 
-def verdict_on_stop(step: int, reason: str, workers: int, course: Course | None = None) -> Verdict:
+def verdict_on_stop(step: int, reason: str, workers: int, counts: RunCounts | None = None) -> Verdict:
     """Return the verdict on a script whose job with changing workers failed in step `step`."""
     workers_text = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
         "parts",
         f"stops in step {step}{workers_text}, which it does not in one process: {reason}",
         step=step,
-        course=course,
+        course=counts,
     )
 
 
@@ -190,7 +188,7 @@ def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
     if verdict.answer != "same":
         return replace(verdict, findings=tuple(finding for finding in findings if finding not in verdict.sentence))
     stopping_findings = tuple(
-        finding for finding in findings if RULES[CODE_PATTERN.findall(finding)[0]].severity == "error"
+        finding for finding in findings if RULES[RULE_CODE_PATTERN.findall(finding)[0]].severity == "error"
     )
     sentence = f"{verdict.sentence}. {RULE_STOPS_TEXT}" if stopping_findings else verdict.sentence
     return replace(verdict, sentence=sentence, findings=stopping_findings)
@@ -212,6 +210,6 @@ def number_text(value: float) -> str:
     )
 
 
-def _counts_text(course: Course) -> str:
+def _counts_text(counts: RunCounts) -> str:
     return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in (
-        (course.steps, "step"), (course.changes, "change"), (course.kills, "kill")))  # fmt: skip
+        (counts.steps, "step"), (counts.changes, "change"), (counts.kills, "kill")))  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.history.bill import Bill, Span, bill, spans_after, spans_of, unmetered
+from dyntrain.controller.core.history.bill import Bill, Span, bill, spans_after, spans_of, unmetered_instances
 from dyntrain.controller.core.history.trail import Metered, StatusChanged
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.jobs.ports import JobMachines
@@ -68,7 +68,7 @@ def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: Elast
             f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: "
             f"{early_instances_text}"
         )
-    if unrecorded_text := _instances_text(unmetered(metered_entries, trained_instances, node_views, rules)):
+    if unrecorded_text := _instances_text(unmetered_instances(metered_entries, trained_instances, node_views, rules)):
         notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded_text}")
     if policy is None and any(span.ended is None for span in instance_spans):
         notes.append("the cluster is not registered any more: whether its last instances still run is unknown")

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from dyntrain.controller.contract.plain_text import in_brief
-from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, over_since
+from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, job_end_time
 from dyntrain.controller.core.history.metering import costs_cluster
 from dyntrain.controller.core.planning import Decision
 from dyntrain.controller.core.records.job import JobFacts
@@ -26,7 +26,7 @@ def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: R
         {"type": instance_type, "market": market, "count": instance_count}
         for (instance_type, market), instance_count in sorted(types_and_markets.items())
     ]
-    after_job, ended_at = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
+    after_job, ended_at = rules.policy.after_job, job_end_time(decision.membership, decision.job, job_facts)
     is_closable = any(
         view.started is not None and ended_at is not None and view.started <= ended_at for view in running_nodes
     )
@@ -69,7 +69,7 @@ def job_over_text(cluster: str, job_facts: JobFacts | None) -> str:
 
 def is_restarting(decision: Decision, job_facts: JobFacts | None) -> bool:
     """Whether a base node has reported its preparation since the job's end, so that a new job is about to start."""
-    job_ended_at = over_since(decision.membership, decision.job, job_facts)
+    job_ended_at = job_end_time(decision.membership, decision.job, job_facts)
     preparation_reports = [node.view.preparation for node in decision.nodes if node.view.base]
     return job_ended_at is not None and any(
         preparation is not None and preparation.at > job_ended_at for preparation in preparation_reports
@@ -78,7 +78,7 @@ def is_restarting(decision: Decision, job_facts: JobFacts | None) -> bool:
 
 def ended_instances(decision: Decision, job_facts: JobFacts | None) -> list[str]:
     """The terminated elastic instances whose termination the controller ordered after the job's end."""
-    job_ended_at = over_since(decision.membership, decision.job, job_facts)
+    job_ended_at = job_end_time(decision.membership, decision.job, job_facts)
     if job_ended_at is None:
         return []
     terminated_nodes = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]

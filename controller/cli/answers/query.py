@@ -22,7 +22,7 @@ from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.core.records.groups import Hold
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.records.registers import Fact
-from dyntrain.controller.core.views.arbitration import Register, reads_that_count
+from dyntrain.controller.core.views.arbitration import Register, preferred_reads
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.converge import cluster_of, found_groups
 from dyntrain.controller.loops.ports import Ports
@@ -148,7 +148,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 def _ignored_fact_messages(facts: NodeFacts, rules: Rules) -> list[str]:
     """Messages about ignored facts: a read that began too soon after an event, or an event older than a read."""
     settling_seconds = rules.policy.settling_seconds
-    valid_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
+    valid_reads = preferred_reads(facts, settling_seconds, rules.elastic_tag)
     events_and_reads: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),

@@ -26,7 +26,7 @@ from dyntrain.controller.cli.changing.restarts import Restart, refuse_if_over, r
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
-from dyntrain.controller.core.decisions.replacement import refusal
+from dyntrain.controller.core.decisions.replacement import replacement_refusal
 from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.converge import found_groups
@@ -102,7 +102,7 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
         raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
     rules = Rules(policy, elastic_tag, found_groups(ports, registry, cluster))
     node_views = [view(node, rules, now) for node in facts_by_instance.values()]
-    if refusal_reason := refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
+    if refusal_reason := replacement_refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
         raise GiveUp(refusal_reason.format(old=old, new=new))
     base_nodes = [old, *(node.instance for node in node_views if node.base and node.instance not in (old, new))]
     described_nodes = ports.instances.by_id([*base_nodes, new])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dyntrain.controller.cli.answers.ending import is_restarting, job_over_text
 from dyntrain.controller.cli.answers.query import Snapshot
 from dyntrain.controller.contract.errors import GiveUp
-from dyntrain.controller.core.decisions.closing import over_since
+from dyntrain.controller.core.decisions.closing import job_end_time
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
@@ -93,7 +93,7 @@ def _is_reporting_end(snapshot: Snapshot) -> bool:
     """Whether the coordinator may still be reporting the job's end, so that a restart would be too early. If the
     coordinator died before the last report, the result is False from CLOSING_SECONDS after the job's end.
     """
-    job_ended_at = over_since(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
+    job_ended_at = job_end_time(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
     if snapshot.job_facts is None or snapshot.job_facts.report.closed or job_ended_at is None:
         return False
     return snapshot.at - job_ended_at < CLOSING_SECONDS

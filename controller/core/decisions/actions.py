@@ -27,7 +27,7 @@ from dyntrain.controller.core.views.target import Membership
 class PublishTarget:
     """Write the cluster's target into the SSM parameter that the coordinator reads."""
 
-    membership: Membership
+    membership: Membership  # the target to publish
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class SetDesiredCapacity:
     group: str  # the Auto Scaling group's name
     desired: int  # the new desired capacity
     why: str  # why the capacity changes
-    detail: str = ""
+    detail: str = ""  # AWS's message about the failed launch
 
 
 @dataclass(frozen=True)
 class StampOwner:
     """Set the ownership tag on instances: the controller terminates only instances with this tag."""
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     cluster: str  # the cluster that owns the instances, which becomes the tag's value
 
 
@@ -56,7 +56,7 @@ class SetStatusTag:
     tags of terminated instances, so a refusal by AWS to set the tag is treated as success.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     status: Status  # the new value of the status tag
     gone: bool = False  # the instances are terminated
 
@@ -65,7 +65,7 @@ class SetStatusTag:
 class Protect:
     """Protect members of an Auto Scaling group from scale-in, that is, from termination by the group."""
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     group: str  # the Auto Scaling group's name
 
 
@@ -73,7 +73,7 @@ class Protect:
 class CompleteLifecycle:
     """Complete an Auto Scaling lifecycle action. Without `token`, the instance id identifies the lifecycle action."""
 
-    instance: str
+    instance: str  # instance id
     key: str  # the key of the lifecycle action in the node's facts
     group: str  # the Auto Scaling group's name
     hook: str  # the lifecycle hook's name
@@ -83,7 +83,7 @@ class CompleteLifecycle:
 
 @dataclass(frozen=True)
 class HeartbeatLifecycle:
-    instance: str
+    instance: str  # instance id
     key: str  # the key of the lifecycle action in the node's facts
     group: str  # the Auto Scaling group's name
     hook: str  # the lifecycle hook's name
@@ -97,7 +97,7 @@ class TerminateInGroup:
     "".
     """
 
-    instance: str
+    instance: str  # instance id
     group: str  # the Auto Scaling group's name
     decrement: bool  # also lower the group's desired capacity by one
     closes: str = ""  # why the cluster is closed
@@ -109,7 +109,7 @@ class Terminate:
     `TerminateInGroup`.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     closes: str = ""  # why the cluster is closed
 
 
@@ -119,7 +119,7 @@ class SuspendReplacement:
     stops members of the group.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     group: str  # the Auto Scaling group's name
 
 
@@ -129,7 +129,7 @@ class ResumeReplacement:
     replacement was suspended.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     group: str  # the Auto Scaling group's name
 
 
@@ -155,7 +155,7 @@ class ReleaseLaunches:
 class StopBase:
     """Stop base nodes of a closed cluster. `closes` is the reason for closing the cluster."""
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     closes: str  # why the cluster is closed
 
 
@@ -163,7 +163,7 @@ class StopBase:
 class StartInstances:
     """Start instances of the reserved pool."""
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class StopInstances:
     has released the instance.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class TagElastic:
     by hand, too.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     key: str  # the key of the elastic tag
 
 
@@ -189,7 +189,7 @@ class TagElastic:
 class UntagElastic:
     """Ask instances of the reserved pool to leave the cluster, by removing the elastic tag."""
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # instance ids
     key: str  # the key of the elastic tag
 
 
@@ -212,7 +212,7 @@ def instances(action: Action) -> tuple[str, ...]:
             return action.instances
 
 
-def acknowledgement(action: Action, at: float) -> Acks:
+def acks_of_effect(action: Action, at: float) -> Acks:
     """The record that the action took effect, to be stored with the facts of each instance that the action concerns."""
     match action:
         case StampOwner():
@@ -227,15 +227,15 @@ def acknowledgement(action: Action, at: float) -> Acks:
             return Acks(heartbeats={action.key: Effect(at=at)})
         case TerminateInGroup():
             termination = Termination(at=at, group=action.group, lowered=action.decrement)
-            return Acks(terminate=termination, closed=_closed_ack(action.closes, at))
+            return Acks(terminate=termination, closed=_closing_ack(action.closes, at))
         case Terminate():
-            return Acks(terminate=Termination(at=at), closed=_closed_ack(action.closes, at))
+            return Acks(terminate=Termination(at=at), closed=_closing_ack(action.closes, at))
         case SuspendReplacement():
             return Acks(suspended={action.group: Effect(at=at)})
         case ResumeReplacement():
             return Acks(resumed={action.group: Effect(at=at)})
         case StopBase():
-            return Acks(closed=_closed_ack(action.closes, at))
+            return Acks(closed=_closing_ack(action.closes, at))
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
             return NO_ACKS
         case StartInstances() | StopInstances() | TagElastic() | UntagElastic():
@@ -244,20 +244,20 @@ def acknowledgement(action: Action, at: float) -> Acks:
             assert_never(action)
 
 
-def _closed_ack(why: str, at: float) -> Announcement | None:
+def _closing_ack(why: str, at: float) -> Announcement | None:
     return Announcement(at=at, value=why) if why else None
 
 
-def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
+def acks_of_stale_action(action: LifecycleAnswer, at: float) -> Acks:
     """The record that a lifecycle action no longer exists, and so needs neither an answer nor a heartbeat."""
     return Acks(answers={action.key: LifecycleResult(at=at, result="stale")})
 
 
-def refusal(action: Action, problem: str, at: float) -> Acks:
+def acks_of_refusal(action: Action, problem: str, at: float) -> Acks:
     """The record that AWS refused the action, so that the controller waits before it repeats the action."""
     match action:
         case SetStatusTag(gone=True):  # IAM refuses because the ownership tag is gone, too
-            return acknowledgement(action, at)
+            return acks_of_effect(action, at)
         case HeartbeatLifecycle():  # no more heartbeats, but the lifecycle action can still be completed
             return Acks(answers={action.key: LifecycleResult(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():

@@ -66,9 +66,9 @@ class Alarm:
 
 
 def alarms_of(
-    nodes: Sequence[NodeStatus], rules: Rules, now: float, held_back: AbstractSet[str] = frozenset()
+    nodes: Sequence[NodeStatus], rules: Rules, now: float, held_instances: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """The alarms that the controller has to raise now about the `nodes`. `held_back` are instances that are not
+    """The alarms that the controller has to raise now about the `nodes`. `held_instances` are instances that are not
     terminated until an operator allows the termination.
     """
     lines_by_alarm: dict[tuple[str, str], dict[str, str]] = {}
@@ -80,7 +80,7 @@ def alarms_of(
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
             lines_by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = standing_line
-        if node.view.instance in held_back:
+        if node.view.instance in held_instances:
             lines_by_alarm.setdefault((ENDINGS_HELD, ENDINGS_HELD_TEXT), {})[node.view.instance] = standing_line
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
@@ -88,15 +88,15 @@ def alarms_of(
     acks_by_instance = {node.view.instance: node.view.facts.acks for node in nodes}
     new_alarms = []
     for (metric, sentence), lines_by_instance in sorted(lines_by_alarm.items()):
-        new_lines = {
-            instance: standing_line
-            for instance, standing_line in lines_by_instance.items()
+        new_lines_by_instance = {
+            instance_id: standing_line
+            for instance_id, standing_line in lines_by_instance.items()
             if _alarm_is_new(
-                acks_by_instance[instance].alarms.get(metric), acks_by_instance[instance].status, standing_line
+                acks_by_instance[instance_id].alarms.get(metric), acks_by_instance[instance_id].status, standing_line
             )
         }
-        if new_lines:
-            new_alarms.append(Alarm(metric, new_lines, sentence))
+        if new_lines_by_instance:
+            new_alarms.append(Alarm(metric, new_lines_by_instance, sentence))
     return tuple(new_alarms)
 
 

@@ -22,39 +22,39 @@ class Cause(Enum):
 
 
 # sets with one cause each, which the table combines
-_BY_CONTINUATION = frozenset({Cause.CONTINUATION})
-_BY_JOIN_REQUEST = frozenset({Cause.JOIN_REQUESTED})
-_BY_MUST_LEAVE = frozenset({Cause.MUST_LEAVE})
-_BY_RESTART = frozenset({Cause.RESTARTED})
-_BY_LOSS = frozenset({Cause.LOST_BY_JOB})
+_CONTINUATION_CAUSES = frozenset({Cause.CONTINUATION})
+_JOIN_CAUSES = frozenset({Cause.JOIN_REQUESTED})
+_LEAVE_CAUSES = frozenset({Cause.MUST_LEAVE})
+_RESTART_CAUSES = frozenset({Cause.RESTARTED})
+_LOSS_CAUSES = frozenset({Cause.LOST_BY_JOB})
 
 # None: the instance has no status tag yet. All other transitions are errors.
-ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
-    (None, "PREPARE_FAILED"): _BY_RESTART,
-    (None, "ADD_QUEUED"): _BY_JOIN_REQUEST,
-    (None, "ADDED"): _BY_JOIN_REQUEST,
-    (None, "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
-    (None, "REMOVED"): _BY_MUST_LEAVE,
-    ("PREPARE_FAILED", "ADD_QUEUED"): _BY_RESTART | _BY_JOIN_REQUEST,
-    ("PREPARE_FAILED", "ADDED"): _BY_RESTART | _BY_JOIN_REQUEST,
-    ("PREPARE_FAILED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
-    ("PREPARE_FAILED", "REMOVED"): _BY_MUST_LEAVE,
-    ("ADD_QUEUED", "PREPARE_FAILED"): _BY_RESTART,
-    ("ADD_QUEUED", "ADDED"): _BY_CONTINUATION,
-    ("ADD_QUEUED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
-    ("ADD_QUEUED", "REMOVED"): _BY_MUST_LEAVE,
-    ("ADDED", "PREPARE_FAILED"): _BY_RESTART,
-    ("ADDED", "ADD_QUEUED"): _BY_LOSS | _BY_JOIN_REQUEST,
-    ("ADDED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
-    ("ADDED", "REMOVED"): _BY_MUST_LEAVE,
-    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _BY_RESTART,
-    ("REMOVAL_QUEUED", "ADD_QUEUED"): _BY_JOIN_REQUEST,
-    ("REMOVAL_QUEUED", "ADDED"): _BY_JOIN_REQUEST,
-    ("REMOVAL_QUEUED", "REMOVED"): _BY_CONTINUATION,
-    ("REMOVED", "PREPARE_FAILED"): _BY_RESTART,
-    ("REMOVED", "ADD_QUEUED"): _BY_JOIN_REQUEST | _BY_RESTART,
-    ("REMOVED", "ADDED"): _BY_JOIN_REQUEST | _BY_RESTART,
-    ("REMOVED", "REMOVAL_QUEUED"): _BY_MUST_LEAVE,
+TRANSITION_CAUSES: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
+    (None, "PREPARE_FAILED"): _RESTART_CAUSES,
+    (None, "ADD_QUEUED"): _JOIN_CAUSES,
+    (None, "ADDED"): _JOIN_CAUSES,
+    (None, "REMOVAL_QUEUED"): _LEAVE_CAUSES,
+    (None, "REMOVED"): _LEAVE_CAUSES,
+    ("PREPARE_FAILED", "ADD_QUEUED"): _RESTART_CAUSES | _JOIN_CAUSES,
+    ("PREPARE_FAILED", "ADDED"): _RESTART_CAUSES | _JOIN_CAUSES,
+    ("PREPARE_FAILED", "REMOVAL_QUEUED"): _LEAVE_CAUSES,
+    ("PREPARE_FAILED", "REMOVED"): _LEAVE_CAUSES,
+    ("ADD_QUEUED", "PREPARE_FAILED"): _RESTART_CAUSES,
+    ("ADD_QUEUED", "ADDED"): _CONTINUATION_CAUSES,
+    ("ADD_QUEUED", "REMOVAL_QUEUED"): _LEAVE_CAUSES,
+    ("ADD_QUEUED", "REMOVED"): _LEAVE_CAUSES,
+    ("ADDED", "PREPARE_FAILED"): _RESTART_CAUSES,
+    ("ADDED", "ADD_QUEUED"): _LOSS_CAUSES | _JOIN_CAUSES,
+    ("ADDED", "REMOVAL_QUEUED"): _LEAVE_CAUSES,
+    ("ADDED", "REMOVED"): _LEAVE_CAUSES,
+    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _RESTART_CAUSES,
+    ("REMOVAL_QUEUED", "ADD_QUEUED"): _JOIN_CAUSES,
+    ("REMOVAL_QUEUED", "ADDED"): _JOIN_CAUSES,
+    ("REMOVAL_QUEUED", "REMOVED"): _CONTINUATION_CAUSES,
+    ("REMOVED", "PREPARE_FAILED"): _RESTART_CAUSES,
+    ("REMOVED", "ADD_QUEUED"): _JOIN_CAUSES | _RESTART_CAUSES,
+    ("REMOVED", "ADDED"): _JOIN_CAUSES | _RESTART_CAUSES,
+    ("REMOVED", "REMOVAL_QUEUED"): _LEAVE_CAUSES,
 }
 
 
@@ -67,10 +67,10 @@ def unexplained_statuses(
     Each cause in `cause_events` explains at most one transition. Once a cause has explained a transition, older causes
     explain no further transition. For example, one request to join explains only one return of the instance to the job.
     """
-    unused_causes, problems = list(cause_events), list[str]()
+    unused_causes, status_problems = list(cause_events), list[str]()
     old_status: Status | None = None
     for status_at, new_status in statuses:
-        allowed_causes = ARROWS.get((old_status, new_status), frozenset())
+        allowed_causes = TRANSITION_CAUSES.get((old_status, new_status), frozenset())
         if new_status != old_status and Cause.CONTINUATION not in allowed_causes:
             cause_index = next(
                 (
@@ -84,10 +84,10 @@ def unexplained_statuses(
                 allowed_text = (
                     "; or ".join(cause.value for cause in Cause if cause in allowed_causes) or "no cause allows this"
                 )
-                problems.append(
+                status_problems.append(
                     f"{old_status or 'no status'} was followed by {new_status}, without its cause: {allowed_text}"
                 )
             else:
                 del unused_causes[: cause_index + 1]
         old_status = new_status
-    return problems
+    return status_problems

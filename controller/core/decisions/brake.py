@@ -30,31 +30,31 @@ ENDINGS_HELD_TEXT = (
 )
 
 
-def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
+def ids_to_hold(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
     """The instances that the `actions` would terminate, but that must be kept because of the brake."""
     if not rules.policy.hold_endings:
         return frozenset()
-    terminated_by_actions = {
-        instance
+    instances_to_terminate = {
+        instance_id
         for action in actions
         if isinstance(action, Terminate | TerminateInGroup)
-        for instance in instances(action)
+        for instance_id in instances(action)
     }
-    unreported = [node for node in nodes if _never_reported(node.view, rules)]
-    held_nodes = [node for node in unreported if node.view.instance in terminated_by_actions]
-    recent_terminations = sum(_recently_ended(node.view, now) for node in unreported)
+    silent_nodes = [node for node in nodes if _never_reported(node.view, rules)]
+    held_nodes = [node for node in silent_nodes if node.view.instance in instances_to_terminate]
+    recent_terminations = sum(_recently_terminated(node.view, now) for node in silent_nodes)
     if len(held_nodes) + recent_terminations <= MAX_ENDINGS and not any(map(_alarm_raised, held_nodes)):
         return frozenset()
     return frozenset(node.view.instance for node in held_nodes)
 
 
-def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
+def without_terminations(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
     """The actions that remain when the `excluded` instances are not terminated."""
     for action in actions:
         if isinstance(action, Terminate):
-            remaining = tuple(instance for instance in action.instances if instance not in excluded)
-            if remaining:
-                yield replace(action, instances=remaining)
+            remaining_ids = tuple(instance_id for instance_id in action.instances if instance_id not in excluded)
+            if remaining_ids:
+                yield replace(action, instances=remaining_ids)
         elif not isinstance(action, TerminateInGroup) or action.instance not in excluded:
             yield action
 
@@ -65,7 +65,7 @@ def _never_reported(node: View, rules: Rules) -> bool:
     return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 
 
-def _recently_ended(node: View, now: float) -> bool:
+def _recently_terminated(node: View, now: float) -> bool:
     termination = node.facts.acks.terminate
     return termination is not None and now - termination.at < COUNTED_SECONDS
 

@@ -28,10 +28,10 @@ class CapacityPlan:
     why: Literal["LOWERED", "FILLED_BACK", "REPEATED", "NOTHING_TO_LOWER", "CHANGED_BY_OTHERS"]
 
 
-def cooldown_seconds(times: int, policy: ClusterPolicy) -> float:
+def cooldown_seconds(failure_count: int, policy: ClusterPolicy) -> float:
     return float(
         min(
-            policy.launch_cooldown_seconds * 2 ** min(times - 1, 20),
+            policy.launch_cooldown_seconds * 2 ** min(failure_count - 1, 20),
             max(LONGEST_COOLDOWN_SECONDS, policy.launch_cooldown_seconds),
         )
     )
@@ -62,7 +62,7 @@ def plan_capacity(
     asked members to leave. Because `lowered` is known, this reduction is not mistaken for a change by a user or by the
     rules of the reserved pool.
     """
-    past_response = _lowered_memory(facts.capacity, lowered)
+    past_response = _lowered_response(facts.capacity, lowered)
     if past_response is not None and not past_response.done:
         desired = min(max(past_response.desired, size.minimum), size.maximum)  # the limits may have changed since
         return CapacityPlan(past_response.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
@@ -76,8 +76,8 @@ def plan_capacity(
     ):
         return None
     if size.desired != past_response.desired:  # keep a later change by a person or the pool
-        settled_response = past_response.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
-        return CapacityPlan(settled_response, None, "CHANGED_BY_OTHERS")
+        new_response = past_response.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
+        return CapacityPlan(new_response, None, "CHANGED_BY_OTHERS")
     raised_size = min(past_response.wanted, size.maximum)
     return CapacityPlan(
         past_response.model_copy(update={"at": now, "wanted": raised_size, "desired": raised_size, "done": False}),
@@ -92,15 +92,15 @@ def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
     capacity again, and so terminate members that were launched after the first response.
     """
     failure, past_response = facts.failed, facts.capacity
-    answered_until_at = (
+    answered_until = (
         now - FAILURE_VALID_SECONDS
         if past_response is None
         else max(now - FAILURE_VALID_SECONDS, past_response.failure, past_response.at)
     )
-    return None if failure is None or failure.at <= answered_until_at else failure
+    return None if failure is None or failure.at <= answered_until else failure
 
 
-def _lowered_memory(past_response: Capacity | None, lowered: int) -> Capacity | None:
+def _lowered_response(past_response: Capacity | None, lowered: int) -> Capacity | None:
     if past_response is None or not lowered:
         return past_response
     lowered_capacities = {
@@ -124,10 +124,10 @@ def _lowering_plan(
     failure_count = past_response.times + 1 if past_response is not None and failed_again else 1
     lowered_size = max(size.running, size.minimum)
     if lowered_size >= size.desired:
-        awaits_raise = past_response is not None and past_response.wanted > past_response.desired
+        awaits_increase = past_response is not None and past_response.wanted > past_response.desired
         kept_response = (
             stored  # keeps its time, since when the controller's own reductions are counted
-            if awaits_raise and stored is not None
+            if awaits_increase and stored is not None
             else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=failure_count - 1, done=True)
         )
         return CapacityPlan(kept_response.model_copy(update={"failure": failure.at}), None, "NOTHING_TO_LOWER")

@@ -62,19 +62,19 @@ def plan_closing(
         return Closing(policy.after_job, closed_reason, now, everything=True, complete=True)
     if policy.after_job == "keep":
         return None
-    base_starts = _start_times(node for node in nodes if node.base)
+    base_start_times = _start_times(node for node in nodes if node.base)
     if policy.max_hours is not None:
         latest_start = now - policy.max_hours * 3600.0
-        if base_starts and min(base_starts) <= latest_start:
+        if base_start_times and min(base_start_times) <= latest_start:
             return Closing(policy.after_job, Reason.OVERTIME, latest_start, everything=True)
-    job_ended_at = over_since(old, job, job_facts)
+    job_ended_at = job_end_time(old, job, job_facts)
     if (
         job_ended_at is not None
         and now - job_ended_at >= AFTER_JOB_SECONDS
-        and any(started_at <= job_ended_at for started_at in base_starts)
+        and any(started_at <= job_ended_at for started_at in base_start_times)
     ):
         return Closing(policy.after_job, Reason.JOB_OVER, job_ended_at)
-    if policy.idle_hours is not None and (start_times := base_starts or _start_times(nodes)):
+    if policy.idle_hours is not None and (start_times := base_start_times or _start_times(nodes)):
         activity_times = [
             *([job_facts.heard_at] if job_facts is not None else []),
             *([old.rebuilt_at] if old.rebuilt_at else []),
@@ -85,9 +85,9 @@ def plan_closing(
     return None
 
 
-def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
+def job_end_time(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
     """The time of the first report of the job's end. A restarted coordinator repeats the report of the end, which does
-    not change the returned time. Returns None if the job is not over.
+    not change the returned time. Returns None if the job has not ended.
     """
     if not job.over:
         return None
@@ -99,9 +99,9 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
     terminated, the desired capacity of its Auto Scaling group is lowered, so that the group launches no replacement.
     The actions do not concern elastic nodes, which the controller terminates in the same way as after a job.
     """
-    ungrouped, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
+    ungrouped_nodes, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
-        if not _must_close(node, ending, rules) or recently_refused(node, now):
+        if not _must_close_node(node, ending, rules) or recently_refused(node, now):
             continue
         if node.closed and _is_recent(
             node.facts.acks.closed, now
@@ -112,11 +112,11 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
             if node.group is not None:
                 stopped_by_group.setdefault(node.group, []).append(node.instance)
         elif node.group is None:
-            ungrouped.append(node.instance)
+            ungrouped_nodes.append(node.instance)
         else:
             yield TerminateInGroup(node.instance, node.group, decrement=True, closes=ending.reason)
-    if ungrouped:
-        yield Terminate(tuple(ungrouped), closes=ending.reason)
+    if ungrouped_nodes:
+        yield Terminate(tuple(ungrouped_nodes), closes=ending.reason)
     for group, instances in stopped_by_group.items():
         yield SuspendReplacement(tuple(instances), group)
     if stopped_nodes:
@@ -124,24 +124,24 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
 
 
 def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """The actions that let Auto Scaling groups replace their members again after a closing. The replacement stays
-    suspended until each stopped member has been started again, or has been terminated with the group's desired capacity
-    lowered. A group whose replacement resumes too early would replace its stopped members at once.
+    """The actions that let Auto Scaling groups replace their members again after a cluster was closed. The replacement
+    stays suspended until each stopped member has been started again, or has been terminated with the group's desired
+    capacity lowered. A group whose replacement resumes too early would replace its stopped members at once.
     """
     suspended_members: dict[str, list[View]] = {}
     for node in nodes:
         for group in sorted(node.facts.acks.suspended):
             if group in rules.groups and _still_suspended(node, group):
                 suspended_members.setdefault(group, []).append(node)
-    for group, suspended_in_group in suspended_members.items():
-        living_members = [node for node in suspended_in_group if not node.terminated]
-        replaced_members = [node for node in suspended_in_group if node.terminated and node.terminate_issued]
-        some_stopped = any(
+    for group, group_members in suspended_members.items():
+        living_members = [node for node in group_members if not node.terminated]
+        terminated_members = [node for node in group_members if node.terminated and node.terminate_issued]
+        any_stopped = any(
             node.closed or node.state != "running" or (ending is not None and ending.concerns(node))
             for node in living_members
         )
-        if not some_stopped and (living_members or replaced_members):
-            yield ResumeReplacement(tuple(node.instance for node in (*living_members, *replaced_members)), group)
+        if not any_stopped and (living_members or terminated_members):
+            yield ResumeReplacement(tuple(node.instance for node in (*living_members, *terminated_members)), group)
 
 
 def recently_refused(node: View, now: float) -> bool:
@@ -155,20 +155,20 @@ def _is_recent(ack: Announcement | None, now: float) -> bool:
     return ack is not None and now - ack.at < PAUSE_SECONDS
 
 
-def _closed_reason(base: list[View]) -> Reason | None:
+def _closed_reason(base_nodes: list[View]) -> Reason | None:
     """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
     last must have been closed as well, even if the node no longer exists. Without this check, a cluster that loses its
     only base node would be closed for the outdated reason of an older base node.
     """
-    last_started = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
-    if last_started is None or any(node.closed is None for node in base if not node.terminated):
+    last_started_node = max(base_nodes, key=lambda node: (node.started or 0.0, node.instance), default=None)
+    if last_started_node is None or any(node.closed is None for node in base_nodes if not node.terminated):
         return None
-    return last_started.closed
+    return last_started_node.closed
 
 
 def _start_times(nodes: Iterable[View]) -> list[float]:
-    running_since = (node.started for node in nodes if node.state in RUNNING and not node.terminated)
-    return [started_at for started_at in running_since if started_at is not None]
+    start_times = (node.started for node in nodes if node.state in RUNNING and not node.terminated)
+    return [started_at for started_at in start_times if started_at is not None]
 
 
 def _still_suspended(node: View, group: str) -> bool:
@@ -177,9 +177,9 @@ def _still_suspended(node: View, group: str) -> bool:
     return resumption is None or resumption.at < node_acks.suspended[group].at
 
 
-def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether the closing has to stop or terminate this node. The ownership tag alone does not prove that the cluster
-    owns the node, because users can set this tag.
+def _must_close_node(node: View, ending: Closing, rules: Rules) -> bool:
+    """Whether this node must be stopped or terminated to close the cluster. The ownership tag alone does not prove that
+    the cluster owns the node, because users can set this tag.
     """
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False

@@ -49,18 +49,18 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
     """The latest consecutive failures among the group's launches that ended after `since`. Returns None if the latest
     launch succeeded, or if no launch has ended.
     """
-    results = sorted(
+    launch_results = sorted(
         (result for node in nodes if (result := _launch_result(node.view, group)) is not None and result[0] > since),
         key=lambda result: result[0],
     )
-    if not results or results[-1][1] is None:
+    if not launch_results or launch_results[-1][1] is None:
         return None
-    failures = 0
-    for _at, failure_kind, *_ in reversed(results):
-        if failure_kind != results[-1][1]:
+    failure_count = 0
+    for _at, failure_kind, *_ in reversed(launch_results):
+        if failure_kind != launch_results[-1][1]:
             break
-        failures += 1
-    return Streak(failures, results[-1][2], results[-1][3])
+        failure_count += 1
+    return Streak(failure_count, launch_results[-1][2], launch_results[-1][3])
 
 
 def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:

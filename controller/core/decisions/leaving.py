@@ -40,17 +40,17 @@ def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules,
     member_ids = set(old.members)
     waits_by_instance = {}
     for node in views:
-        latest_leave = _latest_leave(node, job, rules) if node.instance in member_ids else None
-        if latest_leave is None or latest_leave <= now:
+        leave_deadline = _leave_deadline(node, job, rules) if node.instance in member_ids else None
+        if leave_deadline is None or leave_deadline <= now:
             continue
         wait_text = f"the next window opens at {next_window.text}"
-        if latest_leave < next_window.at:
-            wait_text = f"its group waits for {(latest_leave - now) / 60:.0f} minutes more; {wait_text}"
-        waits_by_instance[node.instance] = Wait(min(latest_leave, next_window.at), wait_text)
+        if leave_deadline < next_window.at:
+            wait_text = f"its group waits for {(leave_deadline - now) / 60:.0f} minutes more; {wait_text}"
+        waits_by_instance[node.instance] = Wait(min(leave_deadline, next_window.at), wait_text)
     return waits_by_instance
 
 
-def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
+def _leave_deadline(node: View, job: Job, rules: Rules) -> float | None:
     """The latest time at which the node has to leave, if the node may wait for a leave window. Returns None if the node
     is not leaving, or if the node must leave without waiting.
     """
@@ -67,11 +67,11 @@ def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
         return None
     if node.leave_reason is None:
         return None if node.elastic else _NO_LIMIT
-    asked_at: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
-    if node.leave_reason is not Reason.GROUP_TERMINATES or not asked_at:
+    hook_times: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
+    if node.leave_reason is not Reason.GROUP_TERMINATES or not hook_times:
         return None
     # the lead time before the hook's end is that of AWS's maintenance, so that a boundary comes before the end
-    return min(asked_at.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
+    return min(hook_times.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 
 def _machine_taken(node: View) -> bool:
@@ -82,5 +82,5 @@ def _lost_by_job(node: View, job: Job) -> bool:
     """Whether the job trains without the node. Returns False while the job's members are unknown, because the job is
     being formed or its coordinator is silent.
     """
-    job_runs = job.alive and job.report is not None and job.report.state == "running"
-    return job_runs and not job.member(node.instance)
+    job_is_running = job.alive and job.report is not None and job.report.state == "running"
+    return job_is_running and not job.member(node.instance)

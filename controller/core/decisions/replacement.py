@@ -40,7 +40,7 @@ class ReplacementRefusal(StrEnum):
     BELOW_MINIMUM = "without {old} the cluster would fall below min_workers; add a worker, or lower the minimum"
 
 
-def refusal(
+def replacement_refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
     """Why the node `new` must not replace the base node `old`. Returns None if this replacement may be requested, or
@@ -133,9 +133,9 @@ def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) 
 
 def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
     """Whether the node `start` and other nodes replace each other in a ring. No node in a ring is replaced."""
-    visited: set[str] = set()
-    instance = start
-    while instance in successors and instance not in visited:
-        visited.add(instance)
-        instance = successors[instance]
-    return instance in visited
+    visited_ids: set[str] = set()
+    instance_id = start
+    while instance_id in successors and instance_id not in visited_ids:
+        visited_ids.add(instance_id)
+        instance_id = successors[instance_id]
+    return instance_id in visited_ids

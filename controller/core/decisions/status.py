@@ -50,7 +50,7 @@ class NodeStatus:
     standing: Standing  # the node's status and its reason
 
 
-def derive(
+def derive_status(
     node: View,
     membership: Membership,
     job: Job,
@@ -65,9 +65,9 @@ def derive(
     """
     closing_reason = _closing_reason(node, job, ending)
     new_standing = (
-        _closed_standing(node, closing_reason)
+        _status_after_closing(node, closing_reason)
         if closing_reason is not None
-        else _open_standing(node, membership, job, rules, now, reason)
+        else _status_without_closing(node, membership, job, rules, now, reason)
     )
     if wait is not None and new_standing.reason is Reason.WAITS_FOR_WINDOW:
         new_standing = replace(new_standing, next_change=wait.until, detail=wait.detail)
@@ -99,22 +99,22 @@ def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | No
     return ending.reason if ending is not None and must_leave else None
 
 
-def _closed_standing(node: View, why: Reason) -> Standing:
+def _status_after_closing(node: View, why: Reason) -> Standing:
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
-    refused_ack, closed_ack = node.facts.acks.refused, node.facts.acks.closed
-    if node.base and refused_ack is not None and (closed_ack is None or closed_ack.at < refused_ack.at):
-        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refused_ack.value)
+    refusal_ack, closing_ack = node.facts.acks.refused, node.facts.acks.closed
+    if node.base and refusal_ack is not None and (closing_ack is None or closing_ack.at < refusal_ack.at):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refusal_ack.value)
     return Standing("REMOVED", why, detail=_refusal_text(node))
 
 
-def _open_standing(
+def _status_without_closing(
     node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None
 ) -> Standing:
     if node.terminated:
         return Standing("GONE", Reason.TERMINATED, detail=_prepare_failure(node))
     if node.base:
-        return _wanted_standing(node, membership, job, now, reason)
+        return _status_if_wanted(node, membership, job, now, reason)
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
     if hook_capped(node, rules, now) and not job.member(node.instance):
@@ -124,24 +124,24 @@ def _open_standing(
     if reason is Reason.WAITS_FOR_WINDOW:
         return Standing("REMOVAL_QUEUED", reason)
     if reason is Reason.HELD_BY_MINIMUM:
-        return _member_standing(node, membership, job, reason)
+        return _status_of_member(node, membership, job, reason)
     if node.tags is None and node.leave_reason is None:
         return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
     return (
-        _wanted_standing(node, membership, job, now, reason)
+        _status_if_wanted(node, membership, job, now, reason)
         if node.wanted
-        else _unwanted_standing(node, membership, job)
+        else _status_if_unwanted(node, membership, job)
     )
 
 
-def _wanted_standing(node: View, membership: Membership, job: Job, now: float, reason: Reason | None) -> Standing:
+def _status_if_wanted(node: View, membership: Membership, job: Job, now: float, reason: Reason | None) -> Standing:
     preparation = node.preparation
     if preparation is None:
         if node.unseen:
             return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
         report_expected = node.owned or node.base or node.group is not None
         return (
-            _unprepared_standing(node, now)
+            _status_if_unprepared(node, now)
             if report_expected
             else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
         )
@@ -157,10 +157,10 @@ def _wanted_standing(node: View, membership: Membership, job: Job, now: float, r
         reason = Reason.BASE_PROTECTED
     elif node.base and node.tags is not None and not node.base_tagged:
         reason = Reason.BASE_UNTAGGED
-    return _member_standing(node, membership, job, reason)
+    return _status_of_member(node, membership, job, reason)
 
 
-def _unprepared_standing(node: View, now: float) -> Standing:
+def _status_if_unprepared(node: View, now: float) -> Standing:
     if node.heard is not None:
         return Standing("WAITING", Reason.PREPARING, node.settles_at, node.heard.doing)
     first_report_due = node.started + FIRST_REPORT_SECONDS if node.started is not None else None
@@ -175,7 +175,7 @@ def _unprepared_standing(node: View, now: float) -> Standing:
     return Standing("WAITING", Reason.PREPARING, min(change_times, default=None))
 
 
-def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+def _status_of_member(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
     """The status of a member of the target. The status becomes ADDED only after the node's worker took part in a
     training step. If an earlier target dropped the member, the status becomes ADDED only after the coordinator has
     obeyed the target that lists the member again.
@@ -207,11 +207,11 @@ def _job_failure(job: Job, prefix: str = "") -> str:
     return prefix + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
 
-def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing:
+def _status_if_unwanted(node: View, membership: Membership, job: Job) -> Standing:
     if job.member(node.instance):
         return Standing("REMOVAL_QUEUED", Reason.LEAVES_AT_BOUNDARY, job.lease_ends)
-    dropped_revision = membership.leaving.get(node.instance)
-    if job.alive and dropped_revision is not None and job.revision < dropped_revision:
+    drop_revision = membership.leaving.get(node.instance)
+    if job.alive and drop_revision is not None and job.revision < drop_revision:
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
     if node.leave_reason is Reason.REPLACED and job.report is not None and not job.alive:
         # the node's ps-lite servers may be in use, although the coordinator is silent
@@ -235,5 +235,5 @@ def _prepare_failure(node: View) -> str:
 
 
 def _refusal_text(node: View) -> str:
-    refused_ack = node.facts.acks.refused
-    return refused_ack.value if refused_ack is not None else ""
+    refusal_ack = node.facts.acks.refused
+    return refusal_ack.value if refusal_ack is not None else ""

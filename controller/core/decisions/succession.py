@@ -51,7 +51,7 @@ def nominate(
 ) -> Nomination:
     base_nodes = _ordered_base_nodes(old, views)
     candidates = [node for node in base_nodes if node.prepared and not _cannot_serve(node)]
-    reason, chosen_instance = _choose(old, base_nodes, candidates, job_facts, rules, now)
+    reason, chosen_instance = _choose_coordinator(old, base_nodes, candidates, job_facts, rules, now)
     if chosen_instance == old.coordinator:
         return Nomination(old.coordinator, old.term, reason)
     return Nomination(chosen_instance, max(old.term + 1, int(now)), reason)
@@ -71,7 +71,7 @@ def with_nomination(old: Membership, new: Membership, nomination: Nomination) ->
     return new.model_copy(update={"coordinator": nomination.coordinator, "term": nomination.term, "revision": revision})
 
 
-def _choose(
+def _choose_coordinator(
     old: Membership,
     base_nodes: Sequence[View],
     candidates: Sequence[View],
@@ -91,8 +91,8 @@ def _choose(
         return (
             (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
         )
-    job_over = job_facts is not None and job_facts.report.state in ("finished", "failed")
-    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
+    job_has_ended = job_facts is not None and job_facts.report.state in ("finished", "failed")
+    if job_facts is None or job_has_ended or now - max(job_facts.heard_at, old.term) <= silence_limit_seconds:
         return NominationReason.STANDS, old.coordinator
     nominated_index = base_nodes.index(nominated_node)
     successors = [
@@ -124,7 +124,7 @@ def _ordered_base_nodes(old: Membership, views: Iterable[View]) -> list[View]:
     """The base nodes in this order: the tagged master, the members in the target's order, and then all other base nodes
     by the time of their preparation.
     """
-    member_index = {instance: index for index, instance in enumerate(old.members)}
+    member_index = {instance_id: index for index, instance_id in enumerate(old.members)}
 
     def sort_key(node: View) -> tuple[bool, float, float, str]:
         prepared_at = node.preparation.at if node.preparation is not None else float("inf")

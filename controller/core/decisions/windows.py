@@ -30,13 +30,13 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
     """The next time at which a leave window opens. Returns None if a window is open now, or if the cluster has no
     windows.
     """
-    openings = []
+    window_openings = []
     for window in windows:
         opens_at = opening_after(window, now - window.length.total_seconds())
         if opens_at <= now:
             return None
-        openings.append(Opening(opens_at, window))
-    return min(openings, key=lambda opening: opening.at, default=None)
+        window_openings.append(Opening(opens_at, window))
+    return min(window_openings, key=lambda opening: opening.at, default=None)
 
 
 def opening_after(window: LeaveWindow, bound: float) -> float:

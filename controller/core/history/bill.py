@@ -19,13 +19,13 @@ class Span:
     the machine already ran before `began`, but that its start is not recorded.
     """
 
-    instance: str
+    instance: str  # instance id
     role: str  # what the machine was for the cluster
     type: str  # the EC2 instance type
     market: str  # the purchase option, such as spot
     began: float  # seconds since the epoch
     ended: float | None  # None: the machine still runs
-    start_unknown: bool = False
+    start_unknown: bool = False  # the machine's start is not recorded
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, st
         for span in _spans_of_instance(instance_entries, start)
     ]
     for node in views:
-        last_metered = last_entry(node)
+        bill_entry = last_entry(node)
         if (
             node.instance not in entries_by_instance
-            and last_metered is not None
-            and last_metered.state == "on"
+            and bill_entry is not None
+            and bill_entry.state == "on"
             and costs_cluster(node, rules)
         ):
             started_at = node.started or start
-            spans.append(_span_of_entry(last_metered, max(started_at, start), None, start_unknown=started_at < start))
+            spans.append(_span_of_entry(bill_entry, max(started_at, start), None, start_unknown=started_at < start))
     return spans
 
 
@@ -97,7 +97,7 @@ def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
     ]
 
 
-def unmetered(
+def unmetered_instances(
     trail: Iterable[Metered], trained_instances: Iterable[str], views: Iterable[View], rules: Rules
 ) -> list[str]:
     """The instances that run or ran for the cluster, but have no entry in the audit trail. An instance without an entry
@@ -106,9 +106,9 @@ def unmetered(
     recorded_instances = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
     metered_instances = recorded_instances | {
-        instance for instance, node in nodes.items() if last_entry(node) is not None
+        instance_id for instance_id, node in nodes.items() if last_entry(node) is not None
     }
-    running_instances = {instance for instance, node in nodes.items() if costs_cluster(node, rules)}
+    running_instances = {instance_id for instance_id, node in nodes.items() if costs_cluster(node, rules)}
     return sorted((running_instances | set(trained_instances)) - metered_instances)
 
 
@@ -163,13 +163,13 @@ def _span_of_entry(entry: Metered, began: float, ended: float | None, *, start_u
 
 
 def _line_item(key: tuple[str, str, str, str], spans: list[Span], prices: Prices, now: float) -> LineItem:
-    role, instance_type, market, instance = key
+    role, instance_type, market, instance_id = key
     running_seconds = sum(max((now if span.ended is None else span.ended) - span.began, 0.0) for span in spans)
     return LineItem(
         role=role,
         type=instance_type,
         market=market,
-        instance=instance,
+        instance=instance_id,
         instances=len({span.instance for span in spans}),
         running=len({span.instance for span in spans if span.ended is None}),
         hours=running_seconds / 3600.0,

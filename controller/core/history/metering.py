@@ -11,7 +11,7 @@ from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import MAX_UNSEEN_CALLS, Rules, View
 
 # AWS does not bill the state pending, which lasts seconds and is treated like running
-_BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+_BILLED_STATES = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
@@ -45,27 +45,27 @@ def costs_cluster(node: View, rules: Rules) -> bool:
     """Whether the node runs now and the cluster's bill includes the node's costs. A machine that does not belong to the
     cluster costs the cluster only while the machine carries the elastic tag.
     """
-    running = node.state in _BILLED and not node.terminated and node.unseen < MAX_UNSEEN_CALLS
+    running = node.state in _BILLED_STATES and not node.terminated and node.unseen < MAX_UNSEEN_CALLS
     return running and (_belongs_to_cluster(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
 
 
 def _new_entry(node: View, rules: Rules, now: float) -> Metered | None:
-    last_metered, machine = last_entry(node), node.facts.machine
+    old_entry, machine = last_entry(node), node.facts.machine
     if not costs_cluster(node, rules):
-        if last_metered is None or last_metered.state == "off":
+        if old_entry is None or old_entry.state == "off":
             return None
-        return last_metered.model_copy(update={"state": "off", "since": _end_time(node, now)})
+        return old_entry.model_copy(update={"state": "off", "since": _end_time(node, now)})
     if machine is None:
         return None
     role = "master" if node.master else "base" if node.base else "elastic"
-    entry_since = now
-    if (last_metered is None or last_metered.state == "off") and _belongs_to_cluster(node, rules):
+    costs_since = now
+    if (old_entry is None or old_entry.state == "off") and _belongs_to_cluster(node, rules):
         started_at = min(node.started or now, now)
-        entry_since = started_at if last_metered is None or started_at > last_metered.since else now
+        costs_since = started_at if old_entry is None or started_at > old_entry.since else now
     new_entry = Metered(
-        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=entry_since
+        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=costs_since
     )
-    return new_entry if last_metered is None or last_metered.line != new_entry.line else None
+    return new_entry if old_entry is None or old_entry.line != new_entry.line else None
 
 
 def _belongs_to_cluster(node: View, rules: Rules) -> bool:
@@ -74,5 +74,5 @@ def _belongs_to_cluster(node: View, rules: Rules) -> bool:
 
 def _end_time(node: View, now: float) -> float:
     state_event = node.facts.state_event
-    ended_at = state_event.at if state_event is not None and state_event.state not in _BILLED else now
+    ended_at = state_event.at if state_event is not None and state_event.state not in _BILLED_STATES else now
     return min(ended_at, now)

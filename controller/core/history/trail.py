@@ -16,7 +16,7 @@ class Entry(Fact):
     """Base of all entries of the audit trail. `instance` is "" for an entry that concerns no instance."""
 
     kind: str  # the name of the change or action
-    instance: str = ""
+    instance: str = ""  # instance id; "": no instance
     detail: str = ""  # a text for people
 
     def fields(self) -> dict[str, str]:

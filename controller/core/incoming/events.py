@@ -132,8 +132,8 @@ def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: Elastic
     """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
-    keys_unchanged_last = sorted((key not in changed, key) for key in tags if elastic.has(key))
-    elastic_keys = [key for _, key in keys_unchanged_last] or sorted(key for key in changed if elastic.has(key))
+    sorted_tag_keys = sorted((key not in changed, key) for key in tags if elastic.has(key))
+    elastic_keys = [key for _, key in sorted_tag_keys] or sorted(key for key in changed if elastic.has(key))
     return elastic.cluster(elastic_keys[0]) or None if elastic_keys else None
 
 
@@ -146,19 +146,19 @@ def elastic_tag_cluster(
     return ClusterStatement(at=at, cluster=cluster) if cluster else None
 
 
-def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = TagChange.model_validate(envelope.detail)
     if (change.service, change.resource_type) != ("ec2", "instance"):
         return DroppedEvent("ignored", f"tags of {change.service} {change.resource_type}, not of an EC2 instance")
-    instance = envelope.resources[0].rpartition("instance/")[2] if envelope.resources else ""
-    if not re.fullmatch(INSTANCE_ID, instance):
-        return DroppedEvent("quarantined", f"{instance!r} is no instance id", instance)
+    instance_id = envelope.resources[0].rpartition("instance/")[2] if envelope.resources else ""
+    if not re.fullmatch(INSTANCE_ID, instance_id):
+        return DroppedEvent("quarantined", f"{instance_id!r} is no instance id", instance_id)
     if not any(elastic.has(key) or key == LEAVE_TAG for key in change.changed_tag_keys):
-        return DroppedEvent("ignored", "no elastic tag changed", instance)
+        return DroppedEvent("ignored", "no elastic tag changed", instance_id)
     changed_at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
     cluster = tagged_cluster(change.tags, change.changed_tag_keys, elastic)
     return NodeFacts(
-        instance=instance,
+        instance=instance_id,
         named=ClusterStatement(at=changed_at, cluster=cluster) if cluster else None,
         based=base_tag(change.tags, changed_at),
         wished=elastic_tag_cluster(change.tags, change.changed_tag_keys, elastic, changed_at),
@@ -166,7 +166,7 @@ def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     )
 
 
-def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = StateChange.model_validate(envelope.detail)
     return NodeFacts(
         instance=change.instance,
@@ -176,7 +176,7 @@ def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     )
 
 
-def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
+def _interruption_parser(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
     def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         notice = Interruption.model_validate(envelope.detail)
         warning_seconds = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
@@ -187,13 +187,13 @@ def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
     return parse_event
 
 
-def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_capacity_notice(envelope: Envelope, elastic: ElasticTag) -> Observation:
     notice = CapacityInterruption.model_validate(envelope.detail)
     deadline = notice.ends if notice.ends is not None else envelope.time + NOTICE_SECONDS
     return NodeFacts(instance=notice.instance, notices=(Notice(kind="capacity", deadline=deadline),))
 
 
-def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     """An event about a capacity reservation gives no facts: the event only causes the controller to read all capacity
     reservations.
     """
@@ -203,7 +203,7 @@ def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     )
 
 
-def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
     action = LifecycleAction.model_validate(envelope.detail)
     if action.event == "autoscaling:TEST_NOTIFICATION":
         return DroppedEvent("ignored", "a test notification")
@@ -233,7 +233,7 @@ def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
     )
 
 
-def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observation]:
+def _scaling_result_parser(phase: Phase) -> Callable[[Envelope, ElasticTag], Observation]:
     def parse_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
         result = ScalingResult.model_validate(envelope.detail)
         if not re.fullmatch(INSTANCE_ID, result.instance):
@@ -246,25 +246,25 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
     return parse_event
 
 
-def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_launch_failure(envelope: Envelope, elastic: ElasticTag) -> Observation:
     """The facts of a failed launch. The event is ignored if the launch failed because the controller abandoned the
     launch. An abandoned launch does not show that AWS lacks capacity.
     """
-    launch = ScalingResult.model_validate(envelope.detail)
-    message = (launch.message or "").strip()
+    result = ScalingResult.model_validate(envelope.detail)
+    message = (result.message or "").strip()
     if "lifecycle action" in message.lower():
-        return DroppedEvent("ignored", f"an instance of group {launch.group} was abandoned: {message}", launch.instance)
-    return GroupFacts(group=launch.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
+        return DroppedEvent("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
+    return GroupFacts(group=result.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
 
 
-def _instance_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
     refresh = InstanceRefresh.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored", f"group {refresh.group}: the effects of the refresh are read from the group's members"
     )
 
 
-def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_health_event(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = HealthChange.model_validate(envelope.detail)
     if change.service != "EC2" or change.category != "scheduledChange":
         return DroppedEvent("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
@@ -274,23 +274,23 @@ def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
     if change.starts is None:
         return DroppedEvent("quarantined", "startTime: a scheduled change without its time")
     return SeveralNodes(
-        tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected_instances)
+        tuple(_maintenance_facts(change, entity, change.starts, envelope.time) for entity in affected_instances)
     )
 
 
-def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, received_at: float) -> NodeFacts:
-    is_over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
-    said_at = change.updated if change.updated is not None else received_at
-    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=is_over)
+def _maintenance_facts(change: HealthChange, entity: HealthEntity, starts: float, received_at: float) -> NodeFacts:
+    has_ended = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    updated_at = change.updated if change.updated is not None else received_at
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=updated_at, closed=has_ended)
     return NodeFacts(instance=entity.instance, notices=(notice,))
 
 
-def _terminate_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    termination = ScalingResult.model_validate(envelope.detail)
+def _parse_terminate_failure(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    result = ScalingResult.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored",
-        f"group {termination.group} could not terminate an instance and will try again: {termination.message}",
-        termination.instance,
+        f"group {result.group} could not terminate an instance and will try again: {result.message}",
+        result.instance,
     )
 
 
@@ -305,7 +305,7 @@ def _identity_problem(envelope: Envelope, source: str, keys: Keys) -> DroppedEve
     )
 
 
-def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     report = NodeReport.model_validate(envelope.detail)
     if reason := impossible_claim(report, envelope.time):
         return DroppedEvent("quarantined", reason, report.instance_id)
@@ -330,7 +330,7 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     return NodeFacts(instance=report.instance_id, named=cluster_statement, preparation=preparation)
 
 
-def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
+def _parse_job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     """The facts of a coordinator's report on its job. A report whose job starts in the future is refused. A report
     whose job starts in the future would hide all later reports, because the controller uses only reports of the job
     that started last.
@@ -356,23 +356,23 @@ _REFRESH_STATES = (
 )
 
 _PARSERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
-    ("aws.tag", "Tag Change on Resource"): _tag_change,
-    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),
-    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption("rebalance"),
-    ("aws.health", "AWS Health Event"): _health,
-    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_INTERRUPTIONS), _capacity_interruption),
-    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGES), _capacity_change),
-    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _lifecycle_action,
-    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _lifecycle_action,
-    ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result("in_service"),
-    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _launch_failed,
-    ("aws.autoscaling", "EC2 Instance Terminate Successful"): _scaling_result("left"),
-    ("aws.autoscaling", "EC2 Instance Terminate Unsuccessful"): _terminate_failed,
+    ("aws.tag", "Tag Change on Resource"): _parse_tag_change,
+    ("aws.ec2", "EC2 Instance State-change Notification"): _parse_state_change,
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption_parser("spot"),
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption_parser("rebalance"),
+    ("aws.health", "AWS Health Event"): _parse_health_event,
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_INTERRUPTIONS), _parse_capacity_notice),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGES), _parse_capacity_change),
+    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _parse_lifecycle_action,
+    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _parse_lifecycle_action,
+    ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result_parser("in_service"),
+    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _parse_launch_failure,
+    ("aws.autoscaling", "EC2 Instance Terminate Successful"): _scaling_result_parser("left"),
+    ("aws.autoscaling", "EC2 Instance Terminate Unsuccessful"): _parse_terminate_failure,
     **dict.fromkeys(
         (("aws.autoscaling", f"EC2 Auto Scaling Instance Refresh {word}") for word in _REFRESH_STATES),
-        _instance_refresh,
+        _parse_refresh,
     ),
-    **dict.fromkeys(((NODE_SOURCE, detail_type) for detail_type in NODE_DETAIL_TYPES.values()), _node_report),
-    **dict.fromkeys(((COORDINATOR_SOURCE, detail_type) for detail_type in JOB_DETAIL_TYPES.values()), _job_report),
+    **dict.fromkeys(((NODE_SOURCE, detail_type) for detail_type in NODE_DETAIL_TYPES.values()), _parse_node_report),
+    **dict.fromkeys(((COORDINATOR_SOURCE, kind) for kind in JOB_DETAIL_TYPES.values()), _parse_job_report),
 }

@@ -46,7 +46,7 @@ class Payload(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_missing(cls, value: Any) -> Any:
+    def _drop_nulls(cls, value: Any) -> Any:
         return {key: field for key, field in value.items() if field is not None} if isinstance(value, dict) else value
 
 
@@ -62,7 +62,7 @@ class Envelope(Payload):
     detail_type: str = Field(alias="detail-type")
     time: Time
     resources: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
-    detail: dict[str, Any] = {}
+    detail: dict[str, Any] = {}  # content of the event
     replay: str | None = Field(None, alias="replay-name", description="set when an archive is replayed")
 
 

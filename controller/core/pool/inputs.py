@@ -20,7 +20,7 @@ _METAL_UNITS_BY_FAMILY = {  # the size `metal` counts as the family's largest vi
     "r6i": 256.0, "r6id": 256.0, "r6idn": 256.0, "r6in": 256.0, "r7g": 128.0, "r7gd": 128.0, "x2gd": 128.0,
     "x2idn": 256.0, "x2iedn": 256.0, "x2iezn": 96.0, "z1d": 96.0,
 }  # fmt: skip
-INFLEXIBLE = frozenset({"g4ad", "g4dn", "g5", "g5g", "inf1"})  # families whose reservations match only the exact type
+INFLEXIBLE_FAMILIES = frozenset({"g4ad", "g4dn", "g5", "g5g", "inf1"})  # reservations match only the exact type
 
 
 def family(instance_type: str) -> str:
@@ -58,7 +58,7 @@ class Reserved(InventoryItem):
 
     id: str  # of the purchase
     instance_type: str
-    count: int = Field(ge=0)
+    count: int = Field(ge=0)  # number of reserved instances
     zone: str | None = None  # None: the whole region
     platform: str = LINUX
     tenancy: str = "default"  # default or dedicated
@@ -84,7 +84,7 @@ class Capacity(InventoryItem):
     end: float | None = None  # None: until it is cancelled
 
     @model_validator(mode="after")
-    def _available_within_total(self) -> Capacity:
+    def _check_available_slots(self) -> Capacity:
         if self.available > self.total:
             raise ValueError(
                 f"capacity reservation {self.id} has more available slots ({self.available}) than slots ({self.total})"
@@ -98,7 +98,7 @@ class Usage(InventoryItem):
     """
 
     instance_type: str
-    count: int = Field(1, ge=0)
+    count: int = Field(1, ge=0)  # number of instances
     zone: str
     platform: str = LINUX
     tenancy: str = "default"  # default, dedicated or host

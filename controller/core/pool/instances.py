@@ -18,7 +18,7 @@ class ListedInstance:
     the instance later.
     """
 
-    instance: str
+    instance: str  # instance id
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
     tagged: bool  # carries the elastic tag
     allowed: bool  # the pool may use the instance
@@ -48,12 +48,12 @@ def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
     """The largest size that the pool can have. The size includes the instances that the pool holds, even instances that
     are being released but still run. The size also includes the stopped instances that the pool may start.
     """
-    held = claim.held if claim is not None else ()
-    releasing = claim.releasing if claim is not None else ()
+    held_ids = claim.held if claim is not None else ()
+    releasing_ids = claim.releasing if claim is not None else ()
     available_instances = [
         candidate
         for candidate in listed
-        if candidate.allowed and (_startable(candidate, held) or _reclaimable(candidate, releasing))
+        if candidate.allowed and (_can_start(candidate, held_ids) or _can_reclaim(candidate, releasing_ids))
     ]
     return kept_count(claim) + len(available_instances)
 
@@ -64,36 +64,36 @@ def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target
     the pool releases the instance.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
-    old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
-    new_held = [
+    old_held_ids, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
+    held_ids = [
         instance
-        for instance in old_held
+        for instance in old_held_ids
         if instance in by_id and not _is_released(by_id[instance], instance in old_releasing)
     ]
-    new_releasing = [instance for instance in new_held if instance in old_releasing or not by_id[instance].allowed]
-    kept_instances = [instance for instance in new_held if instance not in new_releasing]
-    for instance in new_held:
+    releasing_ids = [instance for instance in held_ids if instance in old_releasing or not by_id[instance].allowed]
+    kept_ids = [instance for instance in held_ids if instance not in releasing_ids]
+    for instance in held_ids:
         may_be_reclaimed = (
-            instance in old_releasing and by_id[instance].allowed and _reclaimable(by_id[instance], old_releasing)
+            instance in old_releasing and by_id[instance].allowed and _can_reclaim(by_id[instance], old_releasing)
         )
-        if may_be_reclaimed and len(kept_instances) < target:
-            new_releasing.remove(instance)
-            kept_instances.append(instance)
+        if may_be_reclaimed and len(kept_ids) < target:
+            releasing_ids.remove(instance)
+            kept_ids.append(instance)
     for candidate in listed:
-        if len(kept_instances) < target and candidate.allowed and _startable(candidate, new_held):
-            new_held.append(candidate.instance)
-            kept_instances.append(candidate.instance)
-    while len(kept_instances) > max(target, 0):
-        new_releasing.append(kept_instances.pop())
+        if len(kept_ids) < target and candidate.allowed and _can_start(candidate, held_ids):
+            held_ids.append(candidate.instance)
+            kept_ids.append(candidate.instance)
+    while len(kept_ids) > max(target, 0):
+        releasing_ids.append(kept_ids.pop())
     return InstancePlan(
-        held=tuple(new_held),
-        releasing=tuple(new_releasing),
-        start=tuple(instance for instance in kept_instances if by_id[instance].state == "stopped"),
-        tag=tuple(instance for instance in kept_instances if not by_id[instance].tagged),
-        untag=tuple(instance for instance in new_releasing if by_id[instance].tagged),
+        held=tuple(held_ids),
+        releasing=tuple(releasing_ids),
+        start=tuple(instance for instance in kept_ids if by_id[instance].state == "stopped"),
+        tag=tuple(instance for instance in kept_ids if not by_id[instance].tagged),
+        untag=tuple(instance for instance in releasing_ids if by_id[instance].tagged),
         stop=tuple(
             instance
-            for instance in new_releasing
+            for instance in releasing_ids
             if not by_id[instance].tagged
             and by_id[instance].left_job
             and by_id[instance].state in ("pending", "running")
@@ -101,11 +101,11 @@ def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target
     )
 
 
-def _startable(candidate: ListedInstance, held: Sequence[str]) -> bool:
+def _can_start(candidate: ListedInstance, held: Sequence[str]) -> bool:
     return candidate.state == "stopped" and candidate.instance not in held
 
 
-def _reclaimable(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
+def _can_reclaim(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
     return candidate.instance in releasing and candidate.state in ("pending", "running")
 
 

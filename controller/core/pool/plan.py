@@ -95,7 +95,7 @@ def plan_pools(inputs: Inputs) -> Plan:
     changes nothing.
     """
     held_counts = {
-        pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
+        pool.cluster: sum(usage.count for usage in inputs.usage if usage.pool == pool.cluster and usage.running)
         for pool in inputs.pools
     }
     if inputs.problem:
@@ -111,7 +111,7 @@ def plan_pools(inputs: Inputs) -> Plan:
     idle_stock = _without_absent_pools(idle_stock, inputs, live_claims)
     for pool in inputs.pools:
         idle_stock, _ = _draw(idle_stock, pool, _base_size(pool))
-    pools_by_priority = _by_priority(inputs.pools, live_claims)
+    pools_by_priority = _sort_by_priority(inputs.pools, live_claims)
     entitled_sizes, spare_counts = _entitlements(pools_by_priority, idle_stock)
     taken_sizes = {
         pool.cluster: max(
@@ -177,7 +177,7 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
     return stock.draw(kind, kind.zone, kind.capacity_reservations, count)
 
 
-def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
+def _without_absent_pools(idle_stock: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
     """The idle stock minus the unused claims of clusters whose pools are missing in the inputs. A pool is missing in
     the inputs if the cluster's policy cannot be read now. The unused part of a claim is the claimed instances that the
     cluster has not launched.
@@ -185,12 +185,12 @@ def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str,
     own_clusters = {pool.cluster for pool in inputs.pools}
     for cluster, claim in sorted(live_claims.items()):
         if cluster not in own_clusters:
-            launched_count = sum(use.count for use in inputs.usage if use.pool == cluster and use.running)
-            idle, _ = _draw(idle, claim, claim.count - launched_count)
-    return idle
+            launched_count = sum(usage.count for usage in inputs.usage if usage.pool == cluster and usage.running)
+            idle_stock, _ = _draw(idle_stock, claim, claim.count - launched_count)
+    return idle_stock
 
 
-def _by_priority(pools: Sequence[Pool], live_claims: Mapping[str, Claim]) -> list[Pool]:
+def _sort_by_priority(pools: Sequence[Pool], live_claims: Mapping[str, Claim]) -> list[Pool]:
     def sort_key(pool: Pool) -> tuple[bool, int, float, str]:
         live_claim = live_claims.get(pool.cluster)
         return (
@@ -207,7 +207,7 @@ def _base_size(pool: Pool) -> int:
     return 0 if pool.closed else pool.base
 
 
-def _within_limits(pool: Pool, count: int) -> int:
+def _limited_size(pool: Pool, count: int) -> int:
     """The size nearest to `count` within the limits of the policy and of the group or the list of instances."""
     if pool.closed:
         return pool.least
@@ -216,25 +216,25 @@ def _within_limits(pool: Pool, count: int) -> int:
     return max(pool.least, min(policy_size, largest_size))
 
 
-def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], dict[str, int]]:
+def _entitlements(ordered_pools: Sequence[Pool], idle_stock: Stock) -> tuple[dict[str, int], dict[str, int]]:
     entitled_sizes, spare_counts = {}, {}
-    for pool in order:
-        _, spare_counts[pool.cluster] = _draw(idle, pool, UNLIMITED)
-        entitled_sizes[pool.cluster] = _within_limits(pool, pool.base + spare_counts[pool.cluster] - pool.headroom)
+    for pool in ordered_pools:
+        _, spare_counts[pool.cluster] = _draw(idle_stock, pool, UNLIMITED)
+        entitled_sizes[pool.cluster] = _limited_size(pool, pool.base + spare_counts[pool.cluster] - pool.headroom)
         headroom = 0 if pool.closed else pool.headroom
-        idle, _ = _draw(idle, pool, max(entitled_sizes[pool.cluster] - _base_size(pool), 0) + headroom)
+        idle_stock, _ = _draw(idle_stock, pool, max(entitled_sizes[pool.cluster] - _base_size(pool), 0) + headroom)
     return entitled_sizes, spare_counts
 
 
-def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
+def _growth_limit(pool: Pool, ordered_pools: Sequence[Pool], idle_stock: Stock, taken_sizes: Mapping[str, int]) -> int:
     """The size to which the pool may grow if every other pool keeps the instances that the other pool holds or has
     claimed.
     """
-    for other_pool in order:
+    for other_pool in ordered_pools:
         if other_pool.cluster != pool.cluster:
-            idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
-    _, available_count = _draw(idle, pool, UNLIMITED)
-    return _within_limits(pool, pool.base + available_count - pool.headroom)
+            idle_stock, _ = _draw(idle_stock, other_pool, taken_sizes[other_pool.cluster] - _base_size(other_pool))
+    _, available_count = _draw(idle_stock, pool, UNLIMITED)
+    return _limited_size(pool, pool.base + available_count - pool.headroom)
 
 
 def _decide_pool(
@@ -247,7 +247,7 @@ def _decide_pool(
     if pool.closed:  # at once, without waiting for a window, because no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
     proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, growth_limit))
-    smallest_size = _within_limits(pool, 0)
+    smallest_size = _limited_size(pool, 0)
     if pool.current < smallest_size:
         return proposal, smallest_size, PoolReason.RAISED_TO_MINIMUM, earlier_readings
     if proposal > pool.current and not pool.growable:

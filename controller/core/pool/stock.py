@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dyntrain.controller.core.pool.inputs import (
-    INFLEXIBLE,
+    INFLEXIBLE_FAMILIES,
     LINUX,
     Capacity,
     Inputs,
@@ -96,12 +96,12 @@ def flexible_units(kind: Kind) -> float | None:
     """The number of normalised units of one instance of this kind. Returns None if regional reservations match only the
     exact instance type.
     """
-    flexible = (
+    is_flexible = (
         platform_of(kind.platform) == LINUX
         and kind.tenancy == "default"
-        and family(kind.instance_type) not in INFLEXIBLE
+        and family(kind.instance_type) not in INFLEXIBLE_FAMILIES
     )
-    return units(kind.instance_type) if flexible else None
+    return units(kind.instance_type) if is_flexible else None
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
@@ -135,9 +135,9 @@ def _free_slots(
     slot_counts = {}
     for reservation_id, reservation in sorted(reservations.items()):
         own_count = sum(
-            use.count
-            for use in inputs.usage
-            if use.pool in own_clusters and use.capacity_reservation == reservation_id and use.running
+            usage.count
+            for usage in inputs.usage
+            if usage.pool in own_clusters and usage.capacity_reservation == reservation_id and usage.running
         )
         slot_counts[reservation_id] = min(reservation.available + own_count, reservation.total)
         entries.append(

@@ -2,7 +2,7 @@
 the node.
 
 Each kind of acknowledgement is a field of `Acks` and is merged separately, so that neither the order nor the repetition
-of updates matters. The function `actions.acknowledgement` makes the records of actions. The loop `converge` records
+of updates matters. The function `actions.acks_of_effect` makes the records of actions. The loop `converge` records
 announcements, and the loop `resync` records failed and doubtful reads.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, Literal
 from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
-# the result of a lifecycle action for which AWS refuses further heartbeats; `stale`: the action was over already
-NO_HEARTBEAT = "refused"
+# the results of a lifecycle action include `stale`, when the action had already ended
+NO_HEARTBEAT = "refused"  # result: AWS refuses further heartbeats for the lifecycle action
 Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # after `refused` the action still needs an answer
 
 
 class Effect(Fact):
     """The record that an action took effect, with the time `at` when the controller saw the effect."""
 
-    at: float
+    at: float  # when the controller saw the effect
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ class Effect(Fact):
 class Announcement(Fact):
     """The record that the controller wrote or announced `value` at the time `at`."""
 
-    at: float
+    at: float  # when the controller wrote or announced it
     value: str  # the text that was written or announced
 
     @property
@@ -44,7 +44,7 @@ class Termination(Fact):
     also lowered the desired capacity of the Auto Scaling group `group`.
     """
 
-    at: float
+    at: float  # when the controller terminated the instance
     group: str = ""  # the Auto Scaling group; "": none
     lowered: bool = False  # also lowered the group's desired capacity
 
@@ -56,7 +56,7 @@ class Termination(Fact):
 class LifecycleResult(Fact):
     """The result of a lifecycle action that was completed, no longer exists, or accepts no more heartbeats."""
 
-    at: float
+    at: float  # when the lifecycle action ended
     result: Answer  # how the lifecycle action ended
 
     @property

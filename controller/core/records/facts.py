@@ -40,8 +40,8 @@ class ClusterStatement(Fact):
 class BaseTag(Fact):
     """An observation that the node carries the tag `dyntrain:base`, with the tag's value."""
 
-    at: float
-    value: str
+    at: float  # time of the observation
+    value: str  # value of the base tag
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -57,8 +57,8 @@ class TagsEvent(Fact):
     """The tags of the instance after a tag change, to which EventBridge gave the number `version`."""
 
     version: float  # the number of the tag change
-    at: float
-    tags: dict[str, str]
+    at: float  # time of the tag change
+    tags: dict[str, str]  # tag key -> value
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ class TagsRead(Fact):
     """The tags of the instance, as returned by a describe call that began at `started`."""
 
     started: float  # when the describe call began
-    tags: dict[str, str]
+    tags: dict[str, str]  # tag key -> value
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class TagsRead(Fact):
 
 
 class StateEvent(Fact):
-    at: float
+    at: float  # time of the state change
     state: InstanceState
 
     @property
@@ -125,9 +125,9 @@ class Machine(Fact):
 class GroupEvent(Fact):
     """The instance's Auto Scaling group and the instance's phase in this group, from an event."""
 
-    at: float
-    group: str
-    phase: Phase
+    at: float  # time of the event
+    group: str  # the Auto Scaling group's name
+    phase: Phase  # phase of the instance in the group
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
@@ -140,8 +140,8 @@ class GroupRead(Fact):
     """
 
     started: float  # when the describe call began
-    group: str | None
-    phase: Phase | None
+    group: str | None  # the Auto Scaling group's name
+    phase: Phase | None  # phase of the instance in the group
     protected: bool | None = None  # from scale-in; None: unknown
 
     @property
@@ -154,8 +154,8 @@ class Hook(Fact):
     None, and the action is completed by the instance id.
     """
 
-    at: float
-    group: str
+    at: float  # when the lifecycle action was seen
+    group: str  # the Auto Scaling group's name
     hook: str  # the lifecycle hook's name
     transition: Transition  # what the lifecycle action delays
     token: str | None  # None: found by a read
@@ -175,7 +175,7 @@ class Preparation(Fact):
     """
 
     attempt: int  # number of the node's attempt to prepare
-    at: float
+    at: float  # time of the report
     outcome: Literal["prepared", "prepare_failed", "worker_failed"]  # how the attempt ended
     reason: str = ""  # why the attempt failed
     private_ip: str = ""
@@ -191,7 +191,7 @@ class SignOfLife(Fact):
     prepare-data that the node sees.
     """
 
-    at: float
+    at: float  # time of the report
     doing: str = ""  # the node's present activity
     script: str = ""  # SHA-256 of prepare-data
 

@@ -29,7 +29,7 @@ class GroupSize:
 class LaunchFailure(Fact):
     """A launch that failed, with AWS's reason in `message`."""
 
-    at: float
+    at: float  # when the launch failed
     message: str = ""  # AWS's reason
 
     @property
@@ -63,7 +63,7 @@ class Hold(Fact):
     before the launches are stopped or allowed, and stored again with `done` afterwards.
     """
 
-    at: float
+    at: float  # when the controller decided
     held: bool  # the launches are stopped
     script: str  # SHA-256 of prepare-data
     times: int  # number of consecutive failures
@@ -80,7 +80,7 @@ class GroupFacts(Fact):
     longer belongs to a cluster's stack.
     """
 
-    group: str
+    group: str  # the Auto Scaling group's name
     named: ClusterStatement | None = None  # the cluster to which the group belongs
     failed: LaunchFailure | None = None  # the last failed launch
     capacity: Capacity | None = None  # the response to failed launches

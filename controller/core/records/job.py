@@ -17,7 +17,7 @@ class JobFacts(Fact):
     is the latest, so a late report of an old job never replaces a report of a newer job.
     """
 
-    report: JobReport
+    report: JobReport  # the coordinator's latest report
     heard_at: float  # when the report arrived
 
     @property
@@ -34,7 +34,7 @@ class Job:
     `over` is true after the coordinator reported the job's end.
     """
 
-    report: JobReport | None
+    report: JobReport | None  # the coordinator's latest report
     alive: bool  # the coordinator reports
     over: bool  # the coordinator reported the end
     lease_ends: float | None  # when the job counts as silent
@@ -68,22 +68,22 @@ class Job:
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
     """The state of the job at the time `now`. If the coordinator has been silent for longer than its lease, the job is
-    not `alive`. `finished` says that the target marks the job as over. `finished` is used only if there is no report.
+    not `alive`. `finished` says that the target marks the job as ended. `finished` is used only if there is no report.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
-    is_over = facts.report.state in ("finished", "failed")
+    has_ended = facts.report.state in ("finished", "failed")
     lease_ends = facts.heard_at + lease_seconds
-    is_alive = not is_over and now <= lease_ends
-    return Job(facts.report, alive=is_alive, over=is_over, lease_ends=lease_ends if is_alive else None)
+    is_alive = not has_ended and now <= lease_ends
+    return Job(facts.report, alive=is_alive, over=has_ended, lease_ends=lease_ends if is_alive else None)
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
-    """The values of the job's CloudWatch metrics. A job that is over has no workers and no speed."""
-    is_over = report.state in ("finished", "failed")
+    """The values of the job's CloudWatch metrics. A job that has ended has no workers and no speed."""
+    has_ended = report.state in ("finished", "failed")
     metric_values: dict[str, float] = {
-        "Workers": 0 if is_over else sum(member.processes for member in report.members if member.active),
-        "SamplesPerSecond": 0.0 if is_over else report.samples_per_second,
+        "Workers": 0 if has_ended else sum(member.processes for member in report.members if member.active),
+        "SamplesPerSecond": 0.0 if has_ended else report.samples_per_second,
     }
     if report.progress is not None and report.progress.fraction is not None:
         metric_values["PercentDone"] = round(100 * report.progress.fraction, 3)

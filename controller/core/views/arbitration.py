@@ -20,18 +20,18 @@ _LEFT_STATUSES = ("REMOVAL_QUEUED", "REMOVED")  # of nodes that are leaving or h
 Register = Literal["tags", "state", "group"]  # values that an event and a read may show differently
 
 
-def reads_that_count(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
+def preferred_reads(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
     """The names of the values (tags, state, group) for which the read is used instead of the event. `elastic_key` is
     the key of the cluster's elastic tag.
     """
-    return frozenset(_counting_reads(facts, settling, elastic_key))
+    return frozenset(_yield_preferred_reads(facts, settling, elastic_key))
 
 
-def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iterator[Register]:
+def _yield_preferred_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iterator[Register]:
     tags_event, state_event, group_event = facts.tags_event, facts.state_event, facts.group_event
     if (tags_read := facts.tags_read) is not None and (
         tags_event is None
-        or _read_counts(
+        or _prefers_read(
             facts,
             settling,
             (tags_event.at, tags_read.started),
@@ -41,7 +41,7 @@ def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iter
         yield "tags"
     if (state_read := facts.state_read) is not None and (
         state_event is None
-        or _read_counts(
+        or _prefers_read(
             facts,
             settling,
             (state_event.at, state_read.started),
@@ -51,7 +51,7 @@ def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iter
         yield "state"
     if (group_read := facts.group_read) is not None and (
         group_event is None
-        or _read_counts(
+        or _prefers_read(
             facts,
             settling,
             (group_event.at, group_read.started),
@@ -61,7 +61,7 @@ def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iter
         yield "group"
 
 
-def _read_counts(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
+def _prefers_read(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
     """Whether the read is used instead of the event. `times` are the times of the event and of the read. `node_stays`
     says whether the node stays, first according to the event, then according to the read.
     """

@@ -51,7 +51,7 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence that explains the reason to users. If the job is over, the sentence does not advise users to
+        """The sentence that explains the reason to users. If the job has ended, the sentence does not advise users to
         launch another instance, because the new instance would be terminated at once.
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
@@ -62,7 +62,7 @@ class Reason(StrEnum):
         """
         if over and self in _FINAL_REASONS:
             return "nothing: the node leaves or has left, and no other node joins because the job is over"
-        return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
+        return _BASE_CHANGE_TEXTS.get(self, _CHANGE_TEXTS[self]) if base else _CHANGE_TEXTS[self]
 
 
 _SENTENCES = {
@@ -123,7 +123,7 @@ _FINAL_REASONS = (
 )
 _UNTAG_TO_LEAVE = "removing its elastic tag asks it to leave"
 _LAUNCH_ANOTHER = "nothing; launch another instance"
-_WOULD_CHANGE = {
+_CHANGE_TEXTS = {
     Reason.TERMINATED: _LAUNCH_ANOTHER,
     Reason.TERMINATE_ISSUED: _LAUNCH_ANOTHER,
     Reason.TAGS_UNKNOWN: "the next resync reads its tags",
@@ -169,7 +169,7 @@ _WOULD_CHANGE = {
     Reason.GROUP_REFUSES: "a lower minimum of its group; it is tried again every minute",
     Reason.REPLACED: "before the boundary: its successor's tag dyntrain:base set to another value; afterwards nothing",
 }
-_BASE_WOULD_CHANGE = {
+_BASE_CHANGE_TEXTS = {
     Reason.TRAINING: (
         "the job's end, or a successor: `dyntrain base replace` names one; no tag asks a base node to leave"
     ),

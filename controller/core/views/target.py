@@ -36,7 +36,7 @@ class Membership(Fact):
     """
 
     revision: int = 0  # grows with each change of the target
-    members: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()  # instance ids, in order
     leave_by: dict[str, float] = Field(default_factory=dict)  # instance id -> time when it must have left
     leaving: dict[str, int] = Field(default_factory=dict)  # instance id -> revision that dropped it
     back: dict[str, int] = Field(default_factory=dict)  # instance id -> revision that lists it again
@@ -69,7 +69,7 @@ def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Memb
     return Membership(
         revision=target.revision,
         members=members,
-        leaving={instance: target.revision for instance in nodes if instance not in members},
+        leaving={instance_id: target.revision for instance_id in nodes if instance_id not in members},
         leave_by=target.leave_by,
         finished=target.finished,
         coordinator=target.coordinator,
@@ -86,10 +86,10 @@ def membership_above(membership: Membership, published: Target) -> Membership:
     `published`. If `published` contains a later nomination, this nomination is kept. The coordinator of the later
     nomination may already run the job, and would be refused if the target named an earlier coordinator.
     """
-    changes: dict[str, object] = {"revision": published.revision + 1}
+    changed_fields: dict[str, object] = {"revision": published.revision + 1}
     if published.term > membership.term:
-        changes |= {"coordinator": published.coordinator, "term": published.term}
-    return membership.model_copy(update=changes)
+        changed_fields |= {"coordinator": published.coordinator, "term": published.term}
+    return membership.model_copy(update=changed_fields)
 
 
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
@@ -138,7 +138,7 @@ def plan_target(
     nodes_by_id = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
     ready_nodes = [node for node in nodes_by_id.values() if node.wanted and node.prepared]
-    old_positions = {instance: index for index, instance in enumerate(old.members)}
+    old_positions = {instance_id: index for index, instance_id in enumerate(old.members)}
     base_members = sorted(
         (node for node in ready_nodes if node.base),
         key=lambda node: (not node.master, *_seniority(node, old_positions)),
@@ -149,9 +149,9 @@ def plan_target(
         else sorted((node for node in ready_nodes if not node.base), key=lambda node: _seniority(node, old_positions))
     )
     if not over:
-        waiting_members = [nodes_by_id[instance] for instance in old.members if instance in pending_waits]
+        waiting_members = [nodes_by_id[instance_id] for instance_id in old.members if instance_id in pending_waits]
         shortage = rules.policy.min_workers - len(base_members) - len(elastic_members) - len(waiting_members)
-        held_members = [*waiting_members, *_kept_leavers(old, nodes_by_id, shortage, pending_waits)]
+        held_members = [*waiting_members, *_kept_members(old, nodes_by_id, shortage, pending_waits)]
         reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_members})
         elastic_members = sorted([*elastic_members, *held_members], key=lambda node: _seniority(node, old_positions))
     elastic_places = max(rules.policy.max_workers - len(base_members), 0)
@@ -164,8 +164,8 @@ def as_parameter(target: Target, pointer: str) -> str:
     """The target as JSON that fits into a standard SSM parameter. If the list of members is too long, the JSON contains
     `pointer` instead, which names the DynamoDB item with the list.
     """
-    for complete_target in (target, target.model_copy(update={"causes": {}})):
-        text = complete_target.model_dump_json()
+    for target_variant in (target, target.model_copy(update={"causes": {}})):
+        text = target_variant.model_dump_json()
         if len(text.encode()) <= PARAMETER_BYTES:
             return text
     short_target = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
@@ -187,14 +187,14 @@ def _held_reason(node: View, pending_waits: Collection[str]) -> Reason:
     return Reason.WAITS_FOR_WINDOW if node.instance in pending_waits else Reason.HELD_BY_MINIMUM
 
 
-def _kept_leavers(
+def _kept_members(
     old: Membership, nodes: dict[str, View], shortage: int, pending_waits: Collection[str]
 ) -> Sequence[View]:
     """The members without an elastic tag that stay because of the policy's minimum of workers, in the order of the
     target. A node that AWS or its group terminates cannot stay.
     """
     leaving_members = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
-    may_stay = [
+    stay_candidates = [
         node
         for node in leaving_members
         if node.prepared
@@ -203,40 +203,40 @@ def _kept_leavers(
         and node.tags is not None
         and node.instance not in pending_waits
     ]
-    return may_stay[: max(shortage, 0)]
+    return stay_candidates[: max(shortage, 0)]
 
 
 def _next_membership(
     old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]
 ) -> Membership:
     dropped_members = [instance for instance in old.members if instance not in set(members)]
-    leaving_or_dropped = {*dropped_members, *old.leaving}
+    leaving_instances = {*dropped_members, *old.leaving}
     living_nodes = {instance: node for instance, node in nodes.items() if not node.terminated}
     deadlines = {
         node.instance: node.leave_by
         for node in living_nodes.values()
-        if node.leave_by is not None and node.instance in leaving_or_dropped
+        if node.leave_by is not None and node.instance in leaving_instances
     }
     deadlines_changed = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
     finished = over and (old.revision > 0 or bool(members))
     if members == old.members and not deadlines_changed and finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
-    dropped_revisions = {
-        instance: dropped_in
-        for instance, dropped_in in old.leaving.items()
+    drop_revisions = {
+        instance: drop_revision
+        for instance, drop_revision in old.leaving.items()
         if instance not in members and instance in living_nodes
     }
-    dropped_revisions.update(dict.fromkeys(dropped_members, revision))
-    relisted_revisions = {instance: listed_in for instance, listed_in in old.back.items() if instance in members}
-    relisted_revisions.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
+    drop_revisions.update(dict.fromkeys(dropped_members, revision))
+    relist_revisions = {instance: number for instance, number in old.back.items() if instance in members}
+    relist_revisions.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
     membership_changes = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
-        "leaving": dropped_revisions,
-        "back": relisted_revisions,
+        "leaving": drop_revisions,
+        "back": relist_revisions,
         "finished": finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
@@ -247,8 +247,8 @@ def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -
     """A text that tells users why each instance joined or left the target. The result covers only the first MAX_CAUSES
     instances.
     """
-    join_causes = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
-    leave_causes = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
+    join_causes = {instance_id: _join_cause(nodes[instance_id]) for instance_id in new if instance_id not in old}
+    leave_causes = {instance_id: _leave_cause(nodes.get(instance_id)) for instance_id in old if instance_id not in new}
     return dict([*join_causes.items(), *leave_causes.items()][:MAX_CAUSES])
 
 

@@ -27,7 +27,7 @@ from dyntrain.controller.core.records.facts import (
     Preparation,
     SignOfLife,
 )
-from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
+from dyntrain.controller.core.views.arbitration import RUNNING, preferred_reads
 from dyntrain.controller.core.views.reasons import Reason
 
 GROUP_TAG = "aws:autoscaling:groupName"  # AWS's tag on the members of a group
@@ -108,7 +108,7 @@ class View:
     @property
     def started(self) -> float | None:  # when the machine last started
         """The time of the machine's last start. Returns None if the time is unknown."""
-        return _life_began(self.facts) or None
+        return _start_time(self.facts) or None
 
     @property
     def closed(self) -> Reason | None:  # why it was stopped or terminated
@@ -133,14 +133,14 @@ class View:
 
     def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
         """The node's lifecycle actions of one transition (launch or terminate) that still wait, oldest first."""
-        waiting = [
+        pending_hooks = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
-            if hook.transition == transition and not self._answered(key)
+            if hook.transition == transition and not self._is_answered(key)
         ]
-        return sorted(waiting, key=lambda item: item[1].sort_key)
+        return sorted(pending_hooks, key=lambda item: item[1].sort_key)
 
-    def _answered(self, key: str) -> bool:
+    def _is_answered(self, key: str) -> bool:
         lifecycle_result = self.facts.acks.answers.get(key)
         return lifecycle_result is not None and lifecycle_result.result != NO_HEARTBEAT
 
@@ -148,46 +148,46 @@ class View:
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     """Derive the present state of a node. Pure: the same facts, rules and time give the same result."""
     settling_seconds = rules.policy.settling_seconds
-    counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
-    tags, state = _tags(facts, "tags" in counting_reads), _state(facts, "state" in counting_reads)
-    group, phase = _group(facts, "group" in counting_reads, tags)
+    used_reads = preferred_reads(facts, settling_seconds, rules.elastic_tag)
+    tags, state = _tags(facts, "tags" in used_reads), _state(facts, "state" in used_reads)
+    group, phase = _group(facts, "group" in used_reads, tags)
     preparation = _preparation(facts)
     cluster = rules.policy.cluster
     owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
-    elastic, settles_at = _elastic(facts, rules, tags, "tags" in counting_reads, owned or group is not None, now)
-    leave_by, changes_at = _leave_by(facts, rules.policy, now)
-    unseen = unseen_times(facts)
-    base_tagged = is_base_value((tags or {}).get(BASE_TAG))
+    elastic, settles_at = _elastic_state(facts, rules, tags, "tags" in used_reads, owned or group is not None, now)
+    leave_by, changes_at = _leave_deadline(facts, rules.policy, now)
+    missed_count = missed_read_count(facts)
+    has_base_tag = is_base_value((tags or {}).get(BASE_TAG))
     launched = facts.template is not None and facts.template.cluster == cluster
     return View(
         instance=facts.instance,
         facts=facts,
         tags=tags,
         elastic=elastic,
-        base=base_tagged or facts.based is not None,
+        base=has_base_tag or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
-        requested=elastic or _requested(facts, rules),
+        requested=elastic or _was_requested(facts, rules),
         state=state,
         terminated=facts.terminated,
         group=group,
         phase=phase,
         preparation=preparation,
-        heard=facts.heard if facts.heard is not None and facts.heard.at >= _life_began(facts) else None,
+        heard=facts.heard if facts.heard is not None and facts.heard.at >= _start_time(facts) else None,
         leave_by=leave_by,
-        leave_reason=_leave_reason(facts, state, phase, preparation, leave_by, unseen),
+        leave_reason=_leave_reason(facts, state, phase, preparation, leave_by, missed_count),
         status_tag=_current_status_tag(facts, settling_seconds),
         settles_at=settles_at,
-        unseen=unseen,
+        unseen=missed_count,
         changes_at=changes_at,
         launched=launched,
-        base_tagged=base_tagged,
+        base_tagged=has_base_tag,
         elastic_assumed=elastic and rules.elastic_tag not in (tags or {}),
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
 
 
-def _requested(facts: NodeFacts, rules: Rules) -> bool:
+def _was_requested(facts: NodeFacts, rules: Rules) -> bool:
     tag_facts = (facts.tags_event, facts.tags_read)  # facts that an earlier version stored have no `wished`
     has_elastic_tag = any(register is not None and rules.elastic_tag in register.tags for register in tag_facts)
     had_elastic_tag = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
@@ -232,16 +232,16 @@ def _group(facts: NodeFacts, from_read: bool, tags: Mapping[str, str] | None) ->
 
 def _preparation(facts: NodeFacts) -> Preparation | None:
     """The node's latest report about its preparation. A report from before the machine's last start is ignored."""
-    started_at = _life_began(facts)
+    started_at = _start_time(facts)
     return facts.preparation if facts.preparation is not None and facts.preparation.at >= started_at else None
 
 
-def _life_began(facts: NodeFacts) -> float:
+def _start_time(facts: NodeFacts) -> float:
     launched_at = facts.state_read.launched_at if facts.state_read is not None else None
     return max(facts.started_at, launched_at or 0.0)
 
 
-def _elastic(
+def _elastic_state(
     facts: NodeFacts,
     rules: Rules,
     tags: Mapping[str, str] | None,
@@ -264,7 +264,7 @@ def _elastic(
     return False, None
 
 
-def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
+def _leave_deadline(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
     """The earliest time by which the running machine must leave the cluster, and the next time at which this deadline
     changes without new facts.
 
@@ -297,22 +297,22 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
         and notice.deadline - _lead_seconds(notice, lead_seconds) <= now <= notice.deadline + OUTLIVED_SECONDS
     ]
     lead_times = [notice.deadline - _lead_seconds(notice, lead_seconds) for notice in open_notices]
-    later_leads = [lead_time for lead_time in lead_times if lead_time > now]
-    ignored_from = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
-    return min(near_deadlines, default=None), min([*later_leads, *ignored_from], default=None)
+    later_lead_times = [lead_time for lead_time in lead_times if lead_time > now]
+    expiry_times = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
+    return min(near_deadlines, default=None), min([*later_lead_times, *expiry_times], default=None)
 
 
 def _lead_seconds(notice: Notice, maintenance_lead_seconds: float) -> float:
     return maintenance_lead_seconds if notice.kind == "health" else float("inf")
 
 
-def unseen_times(facts: NodeFacts) -> int:
+def missed_read_count(facts: NodeFacts) -> int:
     """The number of consecutive describe calls that did not show the instance."""
     missed_reads = facts.acks.unseen
     return missed_reads.times if missed_reads is not None else 0
 
 
-def ask_again_at(facts: NodeFacts, period: float) -> float:
+def next_describe_at(facts: NodeFacts, period: float) -> float:
     """The time of the next describe call for an instance that EC2 did not show. The pause before the next describe call
     doubles with each call, up to an hour.
     """
