@@ -20,7 +20,7 @@ from dyntrain.controller.cli.commands.job.data import channel_variables, check_c
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import SUCCEEDED, Exit, plan_key
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, parameters_of
-from dyntrain.controller.jobs.submission.feeding import MODULES, SCRIPT, command_of, program
+from dyntrain.controller.jobs.submission.feeding import MODULES, SCRIPT, command_of, zip_feed
 from dyntrain.controller.jobs.submission.ports import Hardware
 from dyntrain.controller.jobs.submission.submit import resubmit
 from dyntrain.controller.local.pace import patient
@@ -35,7 +35,7 @@ def test_the_feed_is_python_as_old_as_amazon_linux_has_and_imports_nothing_but_i
     tree = ast.parse(text, feature_version=(3, 9))
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
-    with zipfile.ZipFile(io.BytesIO(program())) as zipped:
+    with zipfile.ZipFile(io.BytesIO(zip_feed())) as zipped:
         there = {entry.removesuffix(".py").replace("/", ".") for entry in zipped.namelist()}
     ours = {module for module in imported if module.startswith("dyntrain")} - {"dyntrain.training.feed"}
     assert ours <= there

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from dyntrain.controller.jobs.submission.request import JobRequest
 
-PACKAGES = ("", "training/")
+PACKAGE_FOLDERS = ("", "training/")
 MODULES = (
     "__init__",
     "channels",
@@ -53,24 +53,24 @@ def command_of(request: JobRequest, region: str) -> list[str]:
         return list(request.command)
     options = [argument for channel in request.channels for argument in ("--channel", channel)]
     options += ["--root", request.data_root, "--workers-per-node", str(request.workers_per_node), "--region", region]
-    return ["/bin/sh", "-c", SCRIPT, program_text(), *options, "--", *request.command]
+    return ["/bin/sh", "-c", SCRIPT, encode_feed(), *options, "--", *request.command]
 
 
 @cache
-def program_text() -> str:
+def encode_feed() -> str:
     """The feed's program as base85 text, which is far shorter than Linux's limit of 131,072 bytes for one command-line
     argument.
     """
-    return base64.b85encode(program()).decode()
+    return base64.b85encode(zip_feed()).decode()
 
 
-def program() -> bytes:
-    """The feed's program as a zip archive that Python can run. Every call of `program` returns an archive with the same
-    bytes.
+def zip_feed() -> bytes:
+    """The feed's program as a zip archive that Python can run. Every call of `zip_feed` returns an archive with the
+    same bytes.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
-        texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
+        texts_by_path = {f"dyntrain/{folder}__init__.py": "" for folder in PACKAGE_FOLDERS}
         for module_name in MODULES:
             path = f"training/feed/{module_name}.py"
             texts_by_path[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
