@@ -61,7 +61,7 @@ def parse_keys(text: str) -> Keys:
     Keys are also parsed if their line breaks were removed, or became spaces or `\\n`, as happens in parameters and
     settings.
     """
-    key_texts = ["".join(framed.split()) for framed in _PEM_FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
+    key_texts = ["".join(body.split()) for body in _PEM_FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
     if not any(key_texts):
         raise ValueError("must contain at least one public key")
     return tuple(_parse_key(key_text) for key_text in key_texts if key_text)
@@ -135,10 +135,10 @@ class _Der:
             raise ValueError("the DER element has an unexpected tag")
         content_length, content_start = self.data[self._at + 1], self._at + 2
         if content_length & 0x80:
-            length_bytes = content_length & 0x7F
+            length_size = content_length & 0x7F
             content_length, content_start = (
-                int.from_bytes(self.data[content_start : content_start + length_bytes]),
-                content_start + length_bytes,
+                int.from_bytes(self.data[content_start : content_start + length_size]),
+                content_start + length_size,
             )
         self._at = content_start + content_length
         if self._at > len(self.data):

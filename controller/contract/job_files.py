@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"
+JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"  # a regular expression
 JOB_TAG = "dyntrain:job"  # a tag on each instance of a job; its value is the job's name
 LOG_GROUP = "/aws/ec2/training-jobs"  # the CloudWatch log group of all jobs
 SUCCEEDED, FAILED, INTERRUPTED, STOPPED = "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"
@@ -102,7 +102,7 @@ def exit_of(text: str) -> Exit:
     try:
         fields = json.loads(text)
         exit_code = fields["code"]
-        parsed = Exit(
+        job_exit = Exit(
             str(fields["verdict"]),
             int(fields["rank"]),
             None if exit_code is None else int(exit_code),
@@ -112,6 +112,6 @@ def exit_of(text: str) -> Exit:
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"exit.json cannot be read: {error!r}") from error
-    if parsed.verdict not in VERDICTS:
-        raise ValueError(f"exit.json contains the unknown verdict {parsed.verdict!r}")
-    return parsed
+    if job_exit.verdict not in VERDICTS:
+        raise ValueError(f"exit.json contains the unknown verdict {job_exit.verdict!r}")
+    return job_exit

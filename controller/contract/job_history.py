@@ -32,11 +32,11 @@ def finite(value: float | None) -> float | None:
 class JobProgress(Wire):
     """The completed fraction of the job and the expected time until its end."""
 
-    version: int = Field(VERSION, ge=1, le=VERSION)
-    fraction: float | None = Field(
+    version: int = Field(VERSION, ge=1, le=VERSION)  # of the format
+    fraction: float | None = Field(  # completed part of the job
         None, ge=0, le=1, description="completed part of all samples of all epochs; null: not known yet"
     )
-    eta_seconds: float | None = Field(
+    eta_seconds: float | None = Field(  # expected time until the job's end
         None, ge=0, description="at the pace of the last minutes, pauses included; a script may stop earlier"
     )
     metrics: Metrics = Field({})  # of the training script
@@ -73,7 +73,7 @@ class JobHistory(Wire):
     between two points. `marks` contains only the newest events.
     """
 
-    version: int = Field(VERSION, ge=1, le=VERSION)
+    version: int = Field(VERSION, ge=1, le=VERSION)  # of the format
     points: tuple[HistoryPoint, ...] = ()  # oldest first
     marks: tuple[HistoryMark, ...] = ()  # the newest events, oldest first
     counts: dict[str, int] = Field({}, description="number of events of each kind, including those without a kept mark")

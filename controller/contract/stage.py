@@ -83,7 +83,7 @@ def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage
     return Stage(chosen_name, str(leaf_values["table"]), ElasticTag(str(leaf_values["suffix"])), identity)
 
 
-def unclear_owner(named: str | None, stages: Collection[str]) -> str:
+def unclear_owner_problem(named: str | None, stages: Collection[str]) -> str:
     """A text that says why no stage owns a cluster whose policy names the stage `named`. Returns "" if a stage owns the
     cluster.
     """

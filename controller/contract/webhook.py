@@ -32,7 +32,7 @@ class Webhook:
 
     host: str  # name of the server
     port: int
-    path: str = field(repr=False)
+    path: str = field(repr=False)  # everything after the host, usually a secret
     format: Format = "json"  # of the posted message
 
     @classmethod
