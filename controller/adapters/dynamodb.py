@@ -104,12 +104,12 @@ class Table:
                     ) from error
                 raise
 
-    def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
+    def _cluster_items(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
         """The cluster's items of the kind `kind`, read from an index of the table that may be slightly out of date.
         Raises RetryLater if a page of items cannot be read, because the result must be complete.
         """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
                 .paginate(
@@ -120,7 +120,7 @@ class Table:
                     ExpressionAttributeValues={":cluster": {"S": cluster}, ":kind": {"S": f"{kind}#"}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 yield from page["Items"]
 
 
@@ -133,7 +133,7 @@ class TableNodes(Table):
         instance_ids = list(dict.fromkeys(instances))
         nodes: dict[str, StoredNode] = {}
         for start in range(0, len(instance_ids), KEYS_PER_BATCH):
-            for item in self._batch([node_key(instance) for instance in instance_ids[start : start + KEYS_PER_BATCH]]):
+            for item in self._fetch([node_key(instance) for instance in instance_ids[start : start + KEYS_PER_BATCH]]):
                 node = node_of(item)
                 nodes[node.facts.instance] = node
         return nodes
@@ -142,9 +142,9 @@ class TableNodes(Table):
         self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
+        return {node.facts.instance: node for node in map(node_of, self._cluster_items(cluster, "node"))}
 
-    def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
+    def _fetch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
         """Read all items with the given keys. If DynamoDB returns only a part of the requested items, the call is
         repeated for the missing items. Raises RetryLater when DynamoDB still withholds some items after
         MAX_BATCH_ATTEMPTS calls.
@@ -173,7 +173,7 @@ class TableGroups(Table):
         self._put(group_item(stored.facts, stored.version + 1, wake), stored.version)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        return {group.facts.group: group for group in map(group_of, self._of_cluster(cluster, "group"))}
+        return {group.facts.group: group for group in map(group_of, self._cluster_items(cluster, "group"))}
 
 
 class TableJobs(Table):
@@ -214,7 +214,7 @@ class TableClusters(Table):
         entries: list[TrailEntry] = []
         since_text = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
         with translated_errors(f"reading the audit trail of {cluster} in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
                 .paginate(
@@ -223,7 +223,7 @@ class TableClusters(Table):
                     ExpressionAttributeValues={":pk": trail_key(cluster)["pk"], ":since": {"S": since_text}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 for item in page["Items"]:
                     entries += trail_of(item)
         return entries

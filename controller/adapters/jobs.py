@@ -45,7 +45,7 @@ class TableJobRecords(Table):
 
     def live_jobs(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
+        for item in self._cluster_items(LIVE_JOBS_KEY, "run"):
             try:
                 jobs.append(_stored_job(item))
             except GiveUp as error:
@@ -55,7 +55,7 @@ class TableJobRecords(Table):
     def all(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
         with translated_errors(f"looking for jobs in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("scan")
                 .paginate(
@@ -64,7 +64,7 @@ class TableJobRecords(Table):
                     ExpressionAttributeValues={":run": {"S": "run#"}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 jobs += map(_stored_job, page["Items"])
         return jobs
 
@@ -94,14 +94,14 @@ class Ec2JobMachines:
         machines: list[Machine] = []
         with translated_errors("describing the machines of jobs"):
             for start in range(0, len(unique_tokens), VALUES_PER_FILTER):
-                pages = (
+                instance_pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
                     .paginate(
                         Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + VALUES_PER_FILTER]}]
                     )
                 )
-                for page in pages:
+                for page in instance_pages:
                     for reservation in page["Reservations"]:
                         machines += map(machine_of, reservation.get("Instances", []))
         return machines
