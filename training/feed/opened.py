@@ -20,7 +20,7 @@ _RANK_VARIABLES = (
 )  # environment variables with a process's rank
 
 
-class Opened:
+class FifoWatcher:
     """Watches FIFOs by inotify: the descriptor `fileno()` becomes readable when a process opens a FIFO.
 
     Raises OSError if a limit of inotify is reached.
@@ -109,8 +109,8 @@ def describe_process(pid: int) -> str:
         for variable in variables
         if variable.startswith(variable_prefix)
     ]
-    rank = f", rank {ranks[0]}" if ranks else ""
-    return f"process {pid}{rank} ({' '.join(command_words[:2])[:40]})"
+    rank_text = f", rank {ranks[0]}" if ranks else ""
+    return f"process {pid}{rank_text} ({' '.join(command_words[:2])[:40]})"
 
 
 def close_other_descriptors(*fds: int) -> None:
