@@ -98,13 +98,13 @@ class AutoScalingGroups:
                     ProtectedFromScaleIn=True,
                 )
 
-    def tagged(self, key: str) -> Mapping[str, str]:
-        return {group: tags[key] for group, tags in self._tags(key).items()}
+    def tagged(self, key: str) -> Mapping[str, str]:  # the tag's value, by group name
+        return {group: tags[key] for group, tags in self._group_tags(key).items()}
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
+        return {group: tags[key] for group, tags in self._group_tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
-    def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
+    def _group_tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
         """All tags of each Auto Scaling group that has a tag with the key `key`, by group name."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated_errors(f"describing the groups tagged {key}"):

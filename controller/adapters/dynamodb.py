@@ -73,7 +73,7 @@ def split_trail_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
     return entry_chunks
 
 
-class Table:
+class DynamoTable:
     """The base class of all stores in the controller's DynamoDB table."""
 
     def __init__(self, clients: Clients, table: str) -> None:
@@ -124,7 +124,7 @@ class Table:
                 yield from page["Items"]
 
 
-class TableNodes(Table):
+class TableNodes(DynamoTable):
     def get(self, instance: str) -> StoredNode | None:
         item = self._get(node_key(instance))
         return node_of(item) if item is not None else None
@@ -164,7 +164,7 @@ class TableNodes(Table):
         )
 
 
-class TableGroups(Table):
+class TableGroups(DynamoTable):
     def get(self, group: str) -> StoredGroup | None:
         item = self._get(group_key(group))
         return group_of(item) if item is not None else None
@@ -176,7 +176,7 @@ class TableGroups(Table):
         return {group.facts.group: group for group in map(group_of, self._cluster_items(cluster, "group"))}
 
 
-class TableJobs(Table):
+class TableJobs(DynamoTable):
     def get(self, cluster: str) -> tuple[JobFacts | None, int]:
         item = self._get(job_key(cluster))
         return job_of(item) if item is not None else (None, 0)
@@ -185,7 +185,7 @@ class TableJobs(Table):
         self._put(job_item(cluster, job, version + 1, wake), version)
 
 
-class TableClusters(Table):
+class TableClusters(DynamoTable):
     def get(self, cluster: str) -> StoredMembership:
         item = self._get(cluster_key(cluster))
         return membership_of(item) if item is not None else StoredMembership(Membership(), published=0, version=0)
@@ -233,7 +233,7 @@ class TableClusters(Table):
         return f"{key['pk']['S']}/{key['sk']['S']}"
 
 
-class TableNotices(Table):
+class TableNotices(DynamoTable):
     def get(self, message: str) -> StoredNotice | None:
         item = self._get(notice_key(message))
         return notice_of(item) if item is not None else None

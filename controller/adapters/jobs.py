@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
-from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.adapters.dynamodb import DynamoTable
 from dyntrain.controller.adapters.ec2 import VALUES_PER_FILTER, Ec2Instances
 from dyntrain.controller.adapters.formats import format_attribute, format_of
 from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
@@ -23,7 +23,7 @@ LIVE_JOBS_KEY = "-jobs-"  # the key of live jobs in the index by cluster; no clu
 UNREADABLE_ERROR_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
-class TableJobRecords(Table):
+class TableJobRecords(DynamoTable):
     def get(self, name: str) -> StoredJob | None:
         item = self._get(_record_key(name))
         return None if item is None else _stored_job(item)
@@ -114,7 +114,7 @@ class BucketResults:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def verdict(self, record: JobRecord) -> Exit | None:
+    def verdict(self, record: JobRecord) -> Exit | None:  # the stored result of the run
         return self._read(record.bucket, verdict_key(record.name, record.run))
 
     def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dyntrain.controller.adapters.aws import Clients, translated_errors
-from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.adapters.dynamodb import DynamoTable
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.pool.inputs import LINUX, Capacity, Claim, Reserved, platform_of
 from dyntrain.controller.pool.ports import SeenMachine, StoredLedger
@@ -51,7 +51,7 @@ class Ec2Reservations:
         return machines
 
 
-class TableLedger(Table):
+class TableLedger(DynamoTable):
     """The ledger of the pools' claims on EC2 reservations, which is one table item for all clusters. A write of the
     ledger succeeds only if the ledger still has the version that was read.
     """

@@ -141,7 +141,7 @@ class AwsLauncher:
                     return None
                 raise
 
-    def size(self, bucket: str, key: str) -> int:
+    def size(self, bucket: str, key: str) -> int:  # in bytes
         with translated_errors(f"looking at s3://{bucket}/{key}"):
             return int(self._clients.s3().head_object(Bucket=bucket, Key=key)["ContentLength"])
 
@@ -154,7 +154,7 @@ class AwsLauncher:
             for key in keys:
                 self._clients.s3().delete_object(Bucket=bucket, Key=key)
 
-    def alive_count(self, record: JobRecord) -> int:
+    def alive_count(self, record: JobRecord) -> int:  # number of nodes that gave a sign of life
         alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 

@@ -108,10 +108,10 @@ def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
 def _parse_key(body: str) -> PublicKey:
     """Parse a public key in the format SubjectPublicKeyInfo (RFC 5280), that is, DER in base64."""
     try:
-        key_info = _Der(base64.b64decode(body, validate=True)).take(0x30)
-        algorithm, key_bits = key_info.take(0x30), key_info.take(0x03)
-        key_numbers = _Der(key_bits.data[1:]).take(0x30)
-        modulus, exponent = (int.from_bytes(key_numbers.take(0x02).data, signed=True) for _ in range(2))
+        key_info = _DerReader(base64.b64decode(body, validate=True)).read_element(0x30)
+        algorithm, key_bits = key_info.read_element(0x30), key_info.read_element(0x03)
+        key_numbers = _DerReader(key_bits.data[1:]).read_element(0x30)
+        modulus, exponent = (int.from_bytes(key_numbers.read_element(0x02).data, signed=True) for _ in range(2))
     except (binascii.Error, ValueError, IndexError) as error:
         raise ValueError(
             "must contain only RSA public keys, as `openssl x509 -pubkey -noout -in CERTIFICATE` prints them"
@@ -121,13 +121,13 @@ def _parse_key(body: str) -> PublicKey:
     return PublicKey(modulus, exponent)
 
 
-class _Der:
+class _DerReader:
     """A reader for consecutive elements in DER, the binary format of keys."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self._at = data, 0
 
-    def take(self, tag: int) -> _Der:
+    def read_element(self, tag: int) -> _DerReader:
         """Read the content of the next DER element, which must have this tag. Raises IndexError or ValueError if the
         element is missing, damaged or has another tag.
         """
@@ -143,4 +143,4 @@ class _Der:
         self._at = content_start + content_length
         if self._at > len(self.data):
             raise ValueError("the DER element is cut short")
-        return _Der(self.data[content_start : self._at])
+        return _DerReader(self.data[content_start : self._at])

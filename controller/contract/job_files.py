@@ -88,7 +88,7 @@ class Exit(NamedTuple):
     rank: int  # of the machine that reports
     code: int | None  # exit code of the command
     reason: str  # why the job ended so
-    at: float  # seconds since the epoch
+    at: float  # time of the result, in seconds since the epoch
     tail: str = ""  # the last lines of output
 
     def text(self) -> str:  # the content as JSON
@@ -100,15 +100,15 @@ def exit_of(text: str) -> Exit:
     the S3 bucket.
     """
     try:
-        fields = json.loads(text)
-        exit_code = fields["code"]
+        exit_fields = json.loads(text)
+        exit_code = exit_fields["code"]
         job_exit = Exit(
-            str(fields["verdict"]),
-            int(fields["rank"]),
+            str(exit_fields["verdict"]),
+            int(exit_fields["rank"]),
             None if exit_code is None else int(exit_code),
-            str(fields["reason"])[:TAIL_CHARACTERS],
-            float(fields["at"]),
-            str(fields.get("tail", ""))[-TAIL_CHARACTERS:],
+            str(exit_fields["reason"])[:TAIL_CHARACTERS],
+            float(exit_fields["at"]),
+            str(exit_fields.get("tail", ""))[-TAIL_CHARACTERS:],
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"exit.json cannot be read: {error!r}") from error

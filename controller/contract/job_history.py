@@ -48,7 +48,7 @@ class JobProgress(Wire):
 class HistoryPoint(Wire):
     """A point of the job's history: the training from the time of the previous point to the time `at`."""
 
-    at: float  # seconds since the epoch
+    at: float  # time of the point, in seconds since the epoch
     epoch: int  # at the time `at`
     step: int  # at the time `at`
     workers: int  # number of workers
@@ -59,7 +59,7 @@ class HistoryPoint(Wire):
 class HistoryMark(Wire):
     """An event in the history of a job. `event` is the event's name in `events.jsonl`."""
 
-    at: float  # seconds since the epoch
+    at: float  # time of the event, in seconds since the epoch
     event: str  # the event's name in `events.jsonl`
     instance: str = ""  # the instance that the event concerns
     generation: int | None = None  # of the job's workers

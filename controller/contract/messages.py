@@ -375,7 +375,7 @@ class CoordinatorEndpoint(Wire):
     job: str  # name of the job
     instance_id: str  # of the coordinator's node
     url: str  # of the coordinator
-    certificate: str  # PEM
+    certificate: str  # TLS certificate of the coordinator, in PEM
     published_at: float  # seconds since the epoch
 
 
@@ -389,12 +389,12 @@ class ControlFile(Wire):
     instance_id: str  # of the worker's node
     private_ip: str  # of the worker's node
     url: str  # of the coordinator
-    certificate: str  # of the coordinator, PEM
+    certificate: str  # TLS certificate of the coordinator, in PEM
     token: SecretStr  # the cluster's token
     mount: str  # path of the shared volume
     slot: int = Field(0, ge=0, description="the number of the worker process on its node")
     slots: int = Field(1, ge=1, description="the number of worker processes on the node")
-    identity: SignedDocument | None = Field(
+    identity: SignedDocument | None = Field(  # the node's identity document
         None, description="the node's identity document, with which the worker proves its node"
     )
     liveness_seconds: float = Field(  # longest silence of a live process

@@ -105,7 +105,7 @@ class JobReport(Wire):
     samples_per_second: float = 0.0  # of all workers together
     reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why the job is paused, or has failed")
     closed: bool = Field(False, description="the job is over, and a coordinator that starts now begins another job")
-    traceback: str = Field(
+    traceback: str = Field(  # of the training script's error
         "",
         max_length=MAX_TEXT_LENGTH,
         description="the script's traceback, if the script raised and made no progress since",
@@ -115,7 +115,7 @@ class JobReport(Wire):
     unreachable: tuple[Unreachable, ...] = ()  # services that do not answer
     identity: SignedDocument | None = Field(None, description="proves that the report comes from this node")
     progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None  # of the whole job
-    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None  # for curves
+    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None  # of the whole job, for curves
 
     @property
     def detail_type(self) -> str:

@@ -15,7 +15,7 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Misconfigured
 from pydantic import Field
 
-STAGES = "/dyntrain/-stage-/"  # differs from all parameters of clusters, because no cluster's name begins with a hyphen
+STAGES = "/dyntrain/-stage-/"  # path of all stages' SSM parameters; no cluster's name begins with a hyphen
 STAGE_NAME = r"^[a-z][a-z0-9-]{0,31}$"  # a regular expression
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 

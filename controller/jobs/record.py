@@ -40,15 +40,15 @@ class JobRecord(BaseModel):
     elastic: bool = False  # whether the job is a cluster of the same name, which the resync handles as a cluster
 
     @property
-    def run(self) -> str:
+    def run(self) -> str:  # id of the attempt's run
         return run_id(self.submission, self.attempt)
 
     @property
-    def token(self) -> str:
+    def token(self) -> str:  # client token of the attempt's launch
         return client_token(self.run)
 
     @property
-    def ended(self) -> bool:
+    def ended(self) -> bool:  # whether the job has ended
         return self.state in ENDED
 
     def with_state(self, state: State, reason: str, now: float) -> JobRecord:

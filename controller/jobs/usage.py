@@ -21,7 +21,7 @@ class Usage:
     silent: tuple[tuple[int, int], ...]  # (attempt, rank) of probable launches that left no trace
 
 
-def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
+def compute_usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
     """Compute how long each of the job's machines ran. `signs` contains, for each attempt of the job, the time of the
     last write of each S3 object, by the object's key.
 

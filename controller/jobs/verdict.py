@@ -30,7 +30,7 @@ class Machine:
     launched: float | None = None  # launch time
 
     @property
-    def living(self) -> bool:
+    def living(self) -> bool:  # whether EC2 has not terminated the machine
         return self.state in _LIVING_STATES
 
 

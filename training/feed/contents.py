@@ -15,7 +15,7 @@ from dyntrain.training.feed.places import ChannelError, S3Object, bucket_and_pre
 from dyntrain.training.feed.resuming import ResumeRequest, deal_remaining_data, digest_of_objects
 
 
-class Contents:
+class ChannelContents:
     """The S3 objects and the ranks' streams of all channels. The function `say` prints a message."""
 
     def __init__(self, s3: Any, child_requests: ChildRequests, say: Callable[[str], None]) -> None:

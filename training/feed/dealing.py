@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     offset: int = 0  # byte at which this record begins
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # in bytes
         """The piece's size in bytes."""
         return self.source.size - self.offset
 

@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
     kind: int  # DATA, END or PROBLEM
     position: Position  # after the data
-    data: memoryview = memoryview(b"")
+    data: memoryview = memoryview(b"")  # bytes for the FIFO, or the text of a problem
 
 
 class Part(NamedTuple):
@@ -46,7 +46,7 @@ class Part(NamedTuple):
     The record after the part is the object's record number `record`, and begins at byte `offset` of the object.
     """
 
-    data: memoryview
+    data: memoryview  # the part's bytes
     record: int  # number of the next record in the object
     offset: int  # byte at which the next record begins
 

@@ -50,7 +50,7 @@ class Fifo:
         os.close(self.descriptor)
         self.descriptor, self.watch = _create_fifo(self.path, self._watcher)
 
-    def withdraw(self) -> None:
+    def withdraw(self) -> None:  # deletes the FIFO
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self._watcher.stop_watching(self.watch)

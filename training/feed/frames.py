@@ -27,7 +27,7 @@ _LENGTH = struct.Struct("<Q")  # of a TFRecord's length field
 _CRC = struct.Struct("<I")  # of a TFRecord's checksum field
 _TF_HEADER_BYTES, _TF_FRAME_BYTES = 12, 16  # of a TFRecord without its data
 NO_LIMIT = 1 << 62  # more records than any buffer contains
-Checksum = Callable[[bytes], int]
+Checksum = Callable[[bytes], int]  # computes a checksum
 
 
 class DamagedRecord(ValueError):

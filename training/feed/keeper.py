@@ -16,7 +16,7 @@ from typing import Any
 from dyntrain.training.feed import opened as opened_files
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of
 from dyntrain.training.feed.configuration import write_channel_configuration
-from dyntrain.training.feed.contents import Contents
+from dyntrain.training.feed.contents import ChannelContents
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import ChildRequests
@@ -57,7 +57,7 @@ class FifoKeeper:
         self._crc = library_crc()
         self._watcher = opened_files.FifoWatcher()
         self._child_requests = ChildRequests(self._set_problem)
-        self._contents = Contents(self._s3, self._child_requests, say)
+        self._contents = ChannelContents(self._s3, self._child_requests, say)
         self._pumps: list[Pump] = []
         self._abandoned: list[Pump] = []  # of resumed epochs: the readers of the old FIFOs get no end of data
         root.mkdir(parents=True, exist_ok=True)

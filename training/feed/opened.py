@@ -103,13 +103,13 @@ def describe_process(pid: int) -> str:
             variables = file.read().split(b"\0")
     except OSError:
         return f"process {pid}"
-    ranks = [
+    rank_values = [
         variable.partition(b"=")[2].decode()
         for variable_prefix in _RANK_VARIABLES
         for variable in variables
         if variable.startswith(variable_prefix)
     ]
-    rank_text = f", rank {ranks[0]}" if ranks else ""
+    rank_text = f", rank {rank_values[0]}" if rank_values else ""
     return f"process {pid}{rank_text} ({' '.join(command_words[:2])[:40]})"
 
 
