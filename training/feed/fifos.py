@@ -18,7 +18,7 @@ MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many byte
 
 
 class Fifo:
-    """A FIFO and its path.
+    """A FIFO (named pipe) at a path in the file system.
 
     A program that opens the path never blocks, as this process holds both ends of the FIFO open.
     """

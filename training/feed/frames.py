@@ -41,7 +41,7 @@ class DamagedRecord(ValueError):
 class SplitResult(NamedTuple):
     """The result of `split`: the buffer contains `records` whole records, which end at byte `end`.
 
-    The record after these needs at least `wanted` bytes in the buffer.
+    The next record needs at least `wanted` bytes in the buffer.
     """
 
     end: int  # byte after the last whole record
