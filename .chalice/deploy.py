@@ -27,8 +27,8 @@ from dyntrain.controller.contract.errors import ControllerError
 
 WAIT_SECONDS = 1200.0
 POLL_SECONDS = 2.0
-ENDED = ("COMPLETE", "FAILED")
-GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
+END_SUFFIXES = ("COMPLETE", "FAILED")
+GOOD_STATUSES = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
 
 
 class DeployFailed(Exception):
@@ -51,12 +51,12 @@ def up(
     key = f"{hashlib.sha256(archive.read_bytes()).hexdigest()}.zip"
     _ensure_bucket(bucket, account)
     boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.read_bytes(), ExpectedBucketOwner=account)
-    body = json.dumps(with_code(json.loads((package / template).read_text(encoding="utf-8")), bucket, key))
+    template_json = json.dumps(with_code(json.loads((package / template).read_text(encoding="utf-8")), bucket, key))
     # a template in the call itself is limited to 51,200 bytes
-    place = f"{hashlib.sha256(body.encode()).hexdigest()}.json"
-    boto3.client("s3").put_object(Bucket=bucket, Key=place, Body=body.encode(), ExpectedBucketOwner=account)
+    json_key = f"{hashlib.sha256(template_json.encode()).hexdigest()}.json"
+    boto3.client("s3").put_object(Bucket=bucket, Key=json_key, Body=template_json.encode(), ExpectedBucketOwner=account)
     region = boto3.client("s3").meta.region_name
-    url = f"https://{bucket}.s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/{place}"
+    url = f"https://{bucket}.s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/{json_key}"
     return _change(stack, url, mail, time.monotonic() + wait_seconds)
 
 
@@ -107,45 +107,45 @@ def _delete(stack: str, stack_id: str, deadline: float) -> None:
 
 def _change(stack: str, url: str, mail: str | None, deadline: float) -> str:
     cloudformation = boto3.client("cloudformation")
-    before = _stack(stack)
+    old_stack = _stack(stack)
     if (
-        before is not None and before["StackStatus"] == "ROLLBACK_COMPLETE"
+        old_stack is not None and old_stack["StackStatus"] == "ROLLBACK_COMPLETE"
     ):  # after a failed creation it can only be deleted
-        _delete(stack, before["StackId"], deadline)
-        before = None
-    new = before is None or before["StackStatus"] == "REVIEW_IN_PROGRESS"
-    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # unique within a second
+        _delete(stack, old_stack["StackId"], deadline)
+        old_stack = None
+    is_new = old_stack is None or old_stack["StackStatus"] == "REVIEW_IN_PROGRESS"
+    change_set = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # unique within a second
     cloudformation.create_change_set(
         StackName=stack,
-        ChangeSetName=name,
-        ChangeSetType="CREATE" if new else "UPDATE",
+        ChangeSetName=change_set,
+        ChangeSetType="CREATE" if is_new else "UPDATE",
         TemplateURL=url,
-        Parameters=[_address(before, mail)],
+        Parameters=[_address(old_stack, mail)],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
-    while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=name))["Status"] not in (
+    while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=change_set))["Status"] not in (
         "CREATE_COMPLETE",
         "FAILED",
     ):
         _wait(deadline, stack, change["Status"])
     if change["Status"] == "FAILED":
-        cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
+        cloudformation.delete_change_set(StackName=stack, ChangeSetName=change_set)
         reason = change.get("StatusReason", "")
         if "didn't contain changes" in reason or "No updates are to be performed" in reason:
             return "unchanged"
         raise DeployFailed(f"CloudFormation refuses the change of {stack}: {reason}")
     # the token makes a repeated request, after a lost answer, succeed
-    cloudformation.execute_change_set(StackName=stack, ChangeSetName=name, ClientRequestToken=name)
-    while (stack_now := _stack(stack)) is None or not stack_now["StackStatus"].endswith(ENDED):
+    cloudformation.execute_change_set(StackName=stack, ChangeSetName=change_set, ClientRequestToken=change_set)
+    while (stack_now := _stack(stack)) is None or not stack_now["StackStatus"].endswith(END_SUFFIXES):
         _wait(deadline, stack, stack_now["StackStatus"] if stack_now else "not there yet")
-    if stack_now["StackStatus"] not in GOOD:
+    if stack_now["StackStatus"] not in GOOD_STATUSES:
         raise DeployFailed(f"stack {stack} is {stack_now['StackStatus']}: see its events for the first failure")
-    return "created" if new else "updated"
+    return "created" if is_new else "updated"
 
 
 def _address(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
     """Parameter of the alarms' receiver; without it CloudFormation would use the default, nobody."""
-    parameters = [one["ParameterKey"] for one in before.get("Parameters", [])] if before is not None else []
+    parameters = [entry["ParameterKey"] for entry in before.get("Parameters", [])] if before is not None else []
     if mail is None and "AlarmAddress" in parameters:
         return {"ParameterKey": "AlarmAddress", "UsePreviousValue": True}
     return {"ParameterKey": "AlarmAddress", "ParameterValue": mail or ""}
@@ -177,12 +177,12 @@ def _ensure_bucket(bucket: str, account: str) -> None:
             raise DeployFailed(
                 f"the bucket {bucket} is not this account's, or not ours to use: {error}; give another STACK"
             ) from error
-    place = (
+    bucket_location = (
         {}
         if s3.meta.region_name == "us-east-1"
         else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
     )
-    s3.create_bucket(Bucket=bucket, **place)
+    s3.create_bucket(Bucket=bucket, **bucket_location)
     no_public_access = {
         "BlockPublicAcls": True,
         "IgnorePublicAcls": True,

@@ -32,8 +32,8 @@ BYTECODE = Path(__file__).resolve().parent / "bytecode.py"
 STAGES = ("dev", "prod")
 ARCHITECTURES = ("x86_64", "arm64")
 LIMIT_BYTES = 4_000_000
-SECONDS = 180.0  # of an idle machine
-DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip
+PACKAGE_SECONDS = 180.0  # of an idle machine
+ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip
 # parts of the controller that only run on people's machines
 NOT_DEPLOYED = (
     "cli",
@@ -108,7 +108,7 @@ def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
 
 
 def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
-    def ignored(folder: str, names: list[str]) -> set[str]:
+    def ignored_names(folder: str, names: list[str]) -> set[str]:
         return {
             name
             for name in names
@@ -117,30 +117,30 @@ def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
             or (Path(folder) / name).relative_to(controller).as_posix() in NOT_DEPLOYED
         }
 
-    return ignored
+    return ignored_names
 
 
 def slim(archive: Path, project: Path, scratch: Path) -> None:
     """Rewrite the zip without unneeded files, with bytecode, and reproducibly."""
     folder = scratch / "unpacked"
-    with zipfile.ZipFile(archive) as zipped:
-        zipped.extractall(folder, [name for name in zipped.namelist() if not NOT_NEEDED.match(name)])
+    with zipfile.ZipFile(archive) as old_zip:
+        old_zip.extractall(folder, [name for name in old_zip.namelist() if not NOT_NEEDED.match(name)])
     for metadata in folder.glob("*.dist-info/METADATA"):  # keep a wheel's name and version, drop its README
         metadata.write_bytes(metadata.read_bytes().partition(b"\n\n")[0] + b"\n")
     modules = _run([sys.executable, str(BYTECODE), "list"], project)
     _run([sys.executable, "-S", str(BYTECODE), str(folder)], project, modules)
-    aside = archive.with_suffix(".new")
-    with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+    new_archive = archive.with_suffix(".new")
+    with zipfile.ZipFile(new_archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new_zip:
         for path in sorted(file for file in folder.rglob("*") if file.is_file()):
-            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), DATE)
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), ENTRY_DATE)
             # readable by Lambda's user
             entry.compress_type, entry.external_attr, entry.create_system = (
                 zipfile.ZIP_DEFLATED,
                 0o100644 << 16,
                 3,
             )
-            new.writestr(entry, path.read_bytes())
-    aside.replace(archive)
+            new_zip.writestr(entry, path.read_bytes())
+    new_archive.replace(archive)
 
 
 def digest(path: Path) -> str:
@@ -190,7 +190,7 @@ def _run(command: list[str], project: Path, stdin: str = "") -> str:
         "PYTHONPATH": path,
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    longest = patient(SECONDS)
+    time_limit = patient(PACKAGE_SECONDS)
     try:
         result = subprocess.run(
             command,
@@ -199,11 +199,11 @@ def _run(command: list[str], project: Path, stdin: str = "") -> str:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=longest,
+            timeout=time_limit,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise PackageFailed(f"packaging took more than {longest:.0f} s; is the package index reachable?") from error
+        raise PackageFailed(f"packaging took more than {time_limit:.0f} s; is the package index reachable?") from error
     if result.returncode:
         raise PackageFailed(f"packaging failed at {' '.join(command[:4])}:\n{result.stdout}{result.stderr}")
     return result.stdout

@@ -34,7 +34,7 @@ def settings() -> Settings:
 
 @cache
 def _ports() -> Ports:
-    stage = settings().of_function()
+    stage = settings().function_stage()
     return aws_ports(stage.table, stage=stage.name)
 
 
@@ -113,12 +113,12 @@ def _job_ports() -> Any:
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.jobs import job_ports
 
-    return job_ports(Clients(), settings().of_function().table, _ports().clock)
+    return job_ports(Clients(), settings().function_stage().table, _ports().clock)
 
 
 @cache
 def _pool_ports() -> PoolPorts:
-    stage = settings().of_function()
+    stage = settings().function_stage()
     return aws_pool_ports(stage.table, stage=stage.name)
 
 
@@ -151,5 +151,5 @@ def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
     from dyntrain.controller.adapters.on_aws import aws_notify_ports
     from dyntrain.controller.loops.notify import notify
 
-    stage = settings().of_function()
+    stage = settings().function_stage()
     return asdict(notify(aws_notify_ports(stage.table, attempts=3, stage=stage.name), event, stage.name or ""))

@@ -84,11 +84,11 @@ class FakeReservations:
         self.pools = pools
         self.world = pools.world
 
-    def reserved(self) -> Sequence[Reserved]:
+    def reserved_instances(self) -> Sequence[Reserved]:
         self.world.called("reservations.reserved")
         return list(self.pools.reserved)
 
-    def capacity(self) -> Sequence[Capacity]:
+    def capacity_reservations(self) -> Sequence[Capacity]:
         self.world.called("reservations.capacity")
         return list(self.pools.capacity)
 

@@ -36,8 +36,8 @@ class AutoScalingGroups:
         members: list[SeenMember | None] = []
         with translated_errors("describing Auto Scaling groups"):
             for start in range(0, len(group_names), GROUPS_PER_CALL):
-                pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
+                paginator = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+                for page in paginator.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
                     for group in page["AutoScalingGroups"]:
                         group_name = group["AutoScalingGroupName"]
                         members.extend(_member_of_group(entry, group_name) for entry in group.get("Instances", []))
@@ -98,18 +98,18 @@ class AutoScalingGroups:
                     ProtectedFromScaleIn=True,
                 )
 
-    def tagged(self, key: str) -> Mapping[str, str]:
-        return {group: tags[key] for group, tags in self._tags(key).items()}
+    def tagged(self, key: str) -> Mapping[str, str]:  # the tag's value, by group name
+        return {group: tags[key] for group, tags in self._group_tags(key).items()}
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
+        return {group: tags[key] for group, tags in self._group_tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
-    def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
+    def _group_tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
         """All tags of each Auto Scaling group that has a tag with the key `key`, by group name."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated_errors(f"describing the groups tagged {key}"):
-            pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-            for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
+            paginator = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+            for page in paginator.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
                 for group in page["AutoScalingGroups"]:
                     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
                     if key in tags:
@@ -121,8 +121,8 @@ class AutoScalingGroups:
         sizes: dict[str, GroupSize] = {}
         with translated_errors("describing the sizes of Auto Scaling groups"):
             for start in range(0, len(group_names), GROUPS_PER_CALL):
-                pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
+                paginator = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+                for page in paginator.paginate(AutoScalingGroupNames=group_names[start : start + GROUPS_PER_CALL]):
                     sizes.update(
                         {group["AutoScalingGroupName"]: _group_size(group) for group in page["AutoScalingGroups"]}
                     )

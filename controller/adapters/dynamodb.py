@@ -73,7 +73,7 @@ def split_trail_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
     return entry_chunks
 
 
-class Table:
+class DynamoTable:
     """The base class of all stores in the controller's DynamoDB table."""
 
     def __init__(self, clients: Clients, table: str) -> None:
@@ -104,12 +104,12 @@ class Table:
                     ) from error
                 raise
 
-    def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
+    def _cluster_items(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
         """The cluster's items of the kind `kind`, read from an index of the table that may be slightly out of date.
         Raises RetryLater if a page of items cannot be read, because the result must be complete.
         """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
                 .paginate(
@@ -120,11 +120,11 @@ class Table:
                     ExpressionAttributeValues={":cluster": {"S": cluster}, ":kind": {"S": f"{kind}#"}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 yield from page["Items"]
 
 
-class TableNodes(Table):
+class TableNodes(DynamoTable):
     def get(self, instance: str) -> StoredNode | None:
         item = self._get(node_key(instance))
         return node_of(item) if item is not None else None
@@ -133,7 +133,7 @@ class TableNodes(Table):
         instance_ids = list(dict.fromkeys(instances))
         nodes: dict[str, StoredNode] = {}
         for start in range(0, len(instance_ids), KEYS_PER_BATCH):
-            for item in self._batch([node_key(instance) for instance in instance_ids[start : start + KEYS_PER_BATCH]]):
+            for item in self._fetch([node_key(instance) for instance in instance_ids[start : start + KEYS_PER_BATCH]]):
                 node = node_of(item)
                 nodes[node.facts.instance] = node
         return nodes
@@ -142,9 +142,9 @@ class TableNodes(Table):
         self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
+        return {node.facts.instance: node for node in map(node_of, self._cluster_items(cluster, "node"))}
 
-    def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
+    def _fetch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
         """Read all items with the given keys. If DynamoDB returns only a part of the requested items, the call is
         repeated for the missing items. Raises RetryLater when DynamoDB still withholds some items after
         MAX_BATCH_ATTEMPTS calls.
@@ -164,7 +164,7 @@ class TableNodes(Table):
         )
 
 
-class TableGroups(Table):
+class TableGroups(DynamoTable):
     def get(self, group: str) -> StoredGroup | None:
         item = self._get(group_key(group))
         return group_of(item) if item is not None else None
@@ -173,10 +173,10 @@ class TableGroups(Table):
         self._put(group_item(stored.facts, stored.version + 1, wake), stored.version)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        return {group.facts.group: group for group in map(group_of, self._of_cluster(cluster, "group"))}
+        return {group.facts.group: group for group in map(group_of, self._cluster_items(cluster, "group"))}
 
 
-class TableJobs(Table):
+class TableJobs(DynamoTable):
     def get(self, cluster: str) -> tuple[JobFacts | None, int]:
         item = self._get(job_key(cluster))
         return job_of(item) if item is not None else (None, 0)
@@ -185,7 +185,7 @@ class TableJobs(Table):
         self._put(job_item(cluster, job, version + 1, wake), version)
 
 
-class TableClusters(Table):
+class TableClusters(DynamoTable):
     def get(self, cluster: str) -> StoredMembership:
         item = self._get(cluster_key(cluster))
         return membership_of(item) if item is not None else StoredMembership(Membership(), published=0, version=0)
@@ -214,7 +214,7 @@ class TableClusters(Table):
         entries: list[TrailEntry] = []
         since_text = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
         with translated_errors(f"reading the audit trail of {cluster} in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
                 .paginate(
@@ -223,7 +223,7 @@ class TableClusters(Table):
                     ExpressionAttributeValues={":pk": trail_key(cluster)["pk"], ":since": {"S": since_text}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 for item in page["Items"]:
                     entries += trail_of(item)
         return entries
@@ -233,7 +233,7 @@ class TableClusters(Table):
         return f"{key['pk']['S']}/{key['sk']['S']}"
 
 
-class TableNotices(Table):
+class TableNotices(DynamoTable):
     def get(self, message: str) -> StoredNotice | None:
         item = self._get(notice_key(message))
         return notice_of(item) if item is not None else None

@@ -45,10 +45,10 @@ class Ec2Instances:
                     template_names_by_id.update(
                         {entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]}
                     )
-        by_template: dict[str, list[SeenInstance]] = {}
+        instances_by_template: dict[str, list[SeenInstance]] = {}
         for instance in self._describe(f"tag:{TEMPLATE_TAG}", template_names_by_id):
-            by_template.setdefault(template_names_by_id[instance.tags[TEMPLATE_TAG]], []).append(instance)
-        return by_template
+            instances_by_template.setdefault(template_names_by_id[instance.tags[TEMPLATE_TAG]], []).append(instance)
+        return instances_by_template
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """Describe the instances by a filter on instance ids. A describe call with ids as arguments would fail for all
@@ -61,31 +61,31 @@ class Ec2Instances:
             with self._clients.requests_until(until):
                 self._clients.ec2().create_tags(Resources=list(batch), Tags=[{"Key": key, "Value": value}])
 
-        return self.each_batch(instances, tag_batch, f"tagging with {key}={value}")
+        return self.call_in_batches(instances, tag_batch, f"tagging with {key}={value}")
 
     def terminate(self, instances: Sequence[str]) -> Batch:
         def terminate_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().terminate_instances(InstanceIds=list(batch))
 
-        return self.each_batch(instances, terminate_batch, "terminating")
+        return self.call_in_batches(instances, terminate_batch, "terminating")
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:
         def untag_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().delete_tags(Resources=list(batch), Tags=[{"Key": key}])
 
-        return self.each_batch(instances, untag_batch, f"removing the tag {key}")
+        return self.call_in_batches(instances, untag_batch, f"removing the tag {key}")
 
     def start(self, instances: Sequence[str]) -> Batch:
         def start_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().start_instances(InstanceIds=list(batch))
 
-        return self.each_batch(instances, start_batch, "starting")
+        return self.call_in_batches(instances, start_batch, "starting")
 
     def stop(self, instances: Sequence[str]) -> Batch:
         def stop_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().stop_instances(InstanceIds=list(batch))
 
-        return self.each_batch(instances, stop_batch, "stopping")
+        return self.call_in_batches(instances, stop_batch, "stopping")
 
     def reboot(self, instances: Sequence[str]) -> Batch:
         """Reboot the instances, which keep their IP addresses and volumes
@@ -95,7 +95,7 @@ class Ec2Instances:
         def reboot_batch(batch: Sequence[str]) -> None:
             self._clients.ec2().reboot_instances(InstanceIds=list(batch))
 
-        return self.each_batch(instances, reboot_batch, "rebooting")
+        return self.call_in_batches(instances, reboot_batch, "rebooting")
 
     def give_profile(self, instance: str, profile: str) -> None:
         """Set an instance's IAM instance profile, and replace its present profile if there is one
@@ -130,7 +130,7 @@ class Ec2Instances:
                             instances_by_id[instance["InstanceId"]] = _seen_instance(instance)
         return list(instances_by_id.values())
 
-    def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], operation: str) -> Batch:
+    def call_in_batches(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], operation: str) -> Batch:
         """Call `call` with batches of instances, and find the instances that EC2 refuses. If EC2 refuses a single
         instance, EC2 refuses the whole batch.
 

@@ -22,7 +22,7 @@ from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry, Wake
 
-Item = dict[str, Any]
+Item = dict[str, Any]  # an item of the DynamoDB table
 
 
 def node_key(instance: str) -> Item:
@@ -38,14 +38,14 @@ def group_key(group: str) -> Item:
 
 
 def group_item(facts: GroupFacts, version: int, wake: bool) -> Item:
-    item = {
+    table_item = {
         **group_key(facts.group),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
         **_common_attributes(version, wake),
     }
     if facts.named is not None and facts.named.cluster:
-        item["cluster"] = {"S": facts.named.cluster}
-    return item
+        table_item["cluster"] = {"S": facts.named.cluster}
+    return table_item
 
 
 def group_of(item: Mapping[str, Any]) -> StoredGroup:
@@ -62,16 +62,16 @@ def cluster_key(cluster: str) -> Item:
 
 
 def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None) -> Item:
-    item = {
+    table_item = {
         **node_key(facts.instance),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
         **_common_attributes(version, wake),
     }
     if facts.named is not None:
-        item["cluster"] = {"S": facts.named.cluster}
+        table_item["cluster"] = {"S": facts.named.cluster}
     if expires is not None:
-        item["expires"] = {"N": str(int(expires))}
-    return item
+        table_item["expires"] = {"N": str(int(expires))}
+    return table_item
 
 
 def node_of(item: Mapping[str, Any]) -> StoredNode:

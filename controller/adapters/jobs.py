@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
-from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.adapters.dynamodb import DynamoTable
 from dyntrain.controller.adapters.ec2 import VALUES_PER_FILTER, Ec2Instances
 from dyntrain.controller.adapters.formats import format_attribute, format_of
 from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
@@ -23,7 +23,7 @@ LIVE_JOBS_KEY = "-jobs-"  # the key of live jobs in the index by cluster; no clu
 UNREADABLE_ERROR_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
-class TableJobRecords(Table):
+class TableJobRecords(DynamoTable):
     def get(self, name: str) -> StoredJob | None:
         item = self._get(_record_key(name))
         return None if item is None else _stored_job(item)
@@ -45,7 +45,7 @@ class TableJobRecords(Table):
 
     def live_jobs(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
+        for item in self._cluster_items(LIVE_JOBS_KEY, "run"):
             try:
                 jobs.append(_stored_job(item))
             except GiveUp as error:
@@ -55,7 +55,7 @@ class TableJobRecords(Table):
     def all(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
         with translated_errors(f"looking for jobs in table {self._table}"):
-            pages = (
+            item_pages = (
                 self._clients.dynamodb()
                 .get_paginator("scan")
                 .paginate(
@@ -64,7 +64,7 @@ class TableJobRecords(Table):
                     ExpressionAttributeValues={":run": {"S": "run#"}},
                 )
             )
-            for page in pages:
+            for page in item_pages:
                 jobs += map(_stored_job, page["Items"])
         return jobs
 
@@ -94,14 +94,14 @@ class Ec2JobMachines:
         machines: list[Machine] = []
         with translated_errors("describing the machines of jobs"):
             for start in range(0, len(unique_tokens), VALUES_PER_FILTER):
-                pages = (
+                instance_pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
                     .paginate(
                         Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + VALUES_PER_FILTER]}]
                     )
                 )
-                for page in pages:
+                for page in instance_pages:
                     for reservation in page["Reservations"]:
                         machines += map(machine_of, reservation.get("Instances", []))
         return machines
@@ -114,7 +114,7 @@ class BucketResults:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def verdict(self, record: JobRecord) -> Exit | None:
+    def verdict(self, record: JobRecord) -> Exit | None:  # the stored result of the run
         return self._read(record.bucket, verdict_key(record.name, record.run))
 
     def exit_codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dyntrain.controller.adapters.aws import Clients, translated_errors
-from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.adapters.dynamodb import DynamoTable
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.pool.inputs import LINUX, Capacity, Claim, Reserved, platform_of
 from dyntrain.controller.pool.ports import SeenMachine, StoredLedger
@@ -25,14 +25,14 @@ class Ec2Reservations:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def reserved(self) -> Sequence[Reserved]:
+    def reserved_instances(self) -> Sequence[Reserved]:
         with translated_errors("describing Reserved Instances"):
             response = self._clients.ec2().describe_reserved_instances(
                 Filters=[{"Name": "state", "Values": ["active"]}]
             )
             return [_parse_reserved_instances(entry) for entry in response["ReservedInstances"]]
 
-    def capacity(self) -> Sequence[Capacity]:
+    def capacity_reservations(self) -> Sequence[Capacity]:
         with translated_errors("describing capacity reservations"):
             pages = (
                 self._clients.ec2()
@@ -44,14 +44,14 @@ class Ec2Reservations:
     def machines(self) -> Sequence[SeenMachine]:
         machines: list[SeenMachine] = []
         with translated_errors("describing all instances"):
-            pages = self._clients.ec2().get_paginator("describe_instances").paginate()
-            for page in pages:
+            instance_pages = self._clients.ec2().get_paginator("describe_instances").paginate()
+            for page in instance_pages:
                 for reservation in page["Reservations"]:
                     machines += [_parse_machine(instance) for instance in reservation.get("Instances", [])]
         return machines
 
 
-class TableLedger(Table):
+class TableLedger(DynamoTable):
     """The ledger of the pools' claims on EC2 reservations, which is one table item for all clusters. A write of the
     ledger succeeds only if the ledger still has the version that was read.
     """

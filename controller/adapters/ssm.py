@@ -30,12 +30,12 @@ class SsmParameters:
         """
         policy_texts = {}
         with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
-            pages = (
+            parameter_pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
                 .paginate(Path=PARAMETERS_PATH, Recursive=True, WithDecryption=False)
             )
-            for page in pages:
+            for page in parameter_pages:
                 for entry in page["Parameters"]:
                     cluster, _, last_part = entry["Name"].removeprefix(PARAMETERS_PATH).partition("/")
                     if last_part == "policy":
@@ -79,12 +79,12 @@ class SsmParameters:
     def delete(self, cluster: str) -> Sequence[str]:
         deleted_names: list[str] = []
         with translated_errors(f"deleting the parameters under {PARAMETERS_PATH}{cluster}/"):
-            pages = (
+            parameter_pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
                 .paginate(Path=f"{PARAMETERS_PATH}{cluster}/", Recursive=True, WithDecryption=False)
             )
-            parameter_names = [entry["Name"] for page in pages for entry in page["Parameters"]]
+            parameter_names = [entry["Name"] for page in parameter_pages for entry in page["Parameters"]]
             for start in range(0, len(parameter_names), NAMES_PER_DELETION):
                 deleted_names += self._clients.ssm().delete_parameters(
                     Names=parameter_names[start : start + NAMES_PER_DELETION]

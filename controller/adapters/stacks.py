@@ -84,24 +84,24 @@ class AwsStacks:
         self._end_groups([f"{name}-{group_suffix}" for group_suffix in GROUP_SUFFIXES])
         if not template_ids:
             return 0
-        filters = [
+        instance_filters = [
             {"Name": f"tag:{TEMPLATE_TAG}", "Values": template_ids},
             {"Name": "instance-state-name", "Values": list(LIVING_STATES)},
         ]
         ec2: Any = self._clients.ec2()
         with translated_errors(f"ending the machines of {name}"):
-            pages = ec2.get_paginator("describe_instances").paginate(Filters=filters)
-            machines = [
+            pages = ec2.get_paginator("describe_instances").paginate(Filters=instance_filters)
+            living_machines = [
                 instance
                 for page in pages
                 for reservation in page["Reservations"]
                 for instance in reservation["Instances"]
             ]
             if running_ids := [
-                instance["InstanceId"] for instance in machines if instance["State"]["Name"] != "shutting-down"
+                instance["InstanceId"] for instance in living_machines if instance["State"]["Name"] != "shutting-down"
             ]:
                 ec2.terminate_instances(InstanceIds=running_ids)
-        return len(machines)
+        return len(living_machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
         """Delete Auto Scaling groups together with their instances. Auto Scaling groups whose instances have scale-in

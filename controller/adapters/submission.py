@@ -60,12 +60,12 @@ class AwsLauncher:
                     f"no image was chosen: {driver_problem}; or name an image with a driver for these GPUs by --image"
                 )
             architectures = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            supported = [name for name in architectures if name in ARCHITECTURES] or ["x86_64"]
+            known_architectures = [name for name in architectures if name in ARCHITECTURES] or ["x86_64"]
             gpu_makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
             parameter_name = (
-                GPU_IMAGE_PARAMETER.format(supported[0])
+                GPU_IMAGE_PARAMETER.format(known_architectures[0])
                 if "NVIDIA" in gpu_makers
-                else IMAGE_PARAMETER.format(ARCHITECTURES[supported[0]])
+                else IMAGE_PARAMETER.format(ARCHITECTURES[known_architectures[0]])
             )
             return str(self._clients.ssm().get_parameter(Name=parameter_name)["Parameter"]["Value"])
 
@@ -86,12 +86,12 @@ class AwsLauncher:
             except ClientError as error:
                 if error_code(error) not in NO_BUCKET_CODES:
                     raise
-                messages = {
+                error_messages = {
                     "301": f"the bucket {bucket} is in another region than the machines would be ({self.region})",
                     "403": f"the bucket {bucket} may not be used with these credentials",
                     "404": f"there is no bucket {bucket}; `dyntrain job template` has one",
                 }
-                raise Refused(error_code(error), messages[error_code(error)]) from error
+                raise Refused(error_code(error), error_messages[error_code(error)]) from error
 
     def check_launch(self, fields: Mapping[str, Any]) -> None:
         with translated_errors("asking EC2 whether it would launch these machines"):
@@ -141,7 +141,7 @@ class AwsLauncher:
                     return None
                 raise
 
-    def size(self, bucket: str, key: str) -> int:
+    def size(self, bucket: str, key: str) -> int:  # in bytes
         with translated_errors(f"looking at s3://{bucket}/{key}"):
             return int(self._clients.s3().head_object(Bucket=bucket, Key=key)["ContentLength"])
 
@@ -154,7 +154,7 @@ class AwsLauncher:
             for key in keys:
                 self._clients.s3().delete_object(Bucket=bucket, Key=key)
 
-    def alive_count(self, record: JobRecord) -> int:
+    def alive_count(self, record: JobRecord) -> int:  # number of nodes that gave a sign of life
         alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
@@ -165,12 +165,12 @@ class AwsLauncher:
 
     def _run_objects(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
         with translated_errors(f"looking at s3://{record.bucket}/{record.name}/"):
-            pages = (
+            object_pages = (
                 self._clients.s3()
                 .get_paginator("list_objects_v2")
                 .paginate(Bucket=record.bucket, Prefix=run_prefix(record.name, run))
             )
-            return [entry for page in pages for entry in page.get("Contents", [])]
+            return [entry for page in object_pages for entry in page.get("Contents", [])]
 
     def price(self, instance_type: str, *, spot: bool) -> float | None:
         try:

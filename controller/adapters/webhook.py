@@ -82,7 +82,7 @@ class HttpsSender:
 
     def _post_once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
         connection_pool = urllib3.HTTPSConnectionPool(
-            self._address(webhook, attempt),
+            self._choose_address(webhook, attempt),
             webhook.port,
             maxsize=1,
             timeout=self._timeout,
@@ -100,7 +100,7 @@ class HttpsSender:
             response.close()
             return response.status
 
-    def _address(self, webhook: Webhook, attempt: int) -> str:
+    def _choose_address(self, webhook: Webhook, attempt: int) -> str:
         """Choose an IP address of the webhook's host, a different address for each attempt if the host has several
         addresses. Raises GiveUp when any address of the host is not allowed, because a host with a forbidden address is
         suspicious.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dyntrain.controller.contract.errors import Misconfigured
 
 _SHELL_OPERATORS = frozenset("();<>|&")
-_EXPANDED_BY_SHELL = frozenset("$`")
+_EXPANSION_CHARACTERS = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tupl
         lexer = shlex.shlex(quoted_command, posix=False, punctuation_chars=True)
         lexer.whitespace_split, lexer.commenters = True, ""
         needs_shell = any(
-            set(word) <= _SHELL_OPERATORS or (set(word) & _EXPANDED_BY_SHELL and word[0] != "'") for word in lexer
+            set(word) <= _SHELL_OPERATORS or (set(word) & _EXPANSION_CHARACTERS and word[0] != "'") for word in lexer
         )
         command_parts = shlex.split(quoted_command)
     except ValueError as error:

@@ -37,7 +37,7 @@ class Refused(GiveUp):
         self.code = code
 
 
-class Disputed(GiveUp):
+class DisputedTarget(GiveUp):
     """Another controller published a target with the same revision, but different contents. The published target is not
     overwritten, because a coordinator that has read one target of a revision ignores every other target of the same
     revision.

@@ -5,8 +5,8 @@ Each build of MXNet contains machine code for some of CUDA's compute capabilitie
 code from which NVIDIA's driver could generate machine code for newer chips. Machine code for compute capability X.y
 runs only on chips of capability X.z with z >= y
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). If the build has no code for the GPUs,
-MXNet can still be imported, can count the GPUs, and can copy data to the GPUs. Only the first wait for a kernel raises
-the error "no kernel image is available".
+MXNet can still be imported, can count the GPUs, and can copy data to the GPUs. Only the first wait for a GPU kernel
+raises the error "no kernel image is available".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Family:
+class InstanceFamily:
     """The GPUs of an EC2 instance family. `capability` is CUDA's compute capability, or "" if the GPUs are not
     NVIDIA's.
 
@@ -46,45 +46,45 @@ class Family:
 # GPUs: https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
 # Compute capabilities: https://developer.nvidia.com/cuda-gpus
 # Drivers: "supported EC2 instances" of https://docs.aws.amazon.com/dlami/latest/devguide/appendix-ami-release-notes.html
-FAMILIES: Mapping[str, Family] = {
-    "p2": Family("K80", "3.7", driver=False),
-    "p3": Family("V100", "7.0", driver=False),
-    "p3dn": Family("V100", "7.0", driver=False),
-    "g3": Family("M60", "5.2", driver=False),
-    "g3s": Family("M60", "5.2", driver=False),
-    "g4ad": Family("Radeon Pro V520", "", driver=False),
-    "g4dn": Family("T4", "7.5"),
-    "g5": Family("A10G", "8.6"),
-    "g5g": Family("T4G", "7.5", arm64=True),
-    "g6": Family("L4", "8.9"),
-    "gr6": Family("L4", "8.9"),
-    "g6f": Family("L4", "8.9", driver=False),
-    "gr6f": Family("L4", "8.9", driver=False),
-    "g6e": Family("L40S", "8.9"),
-    "p4d": Family("A100", "8.0"),
-    "p4de": Family("A100", "8.0"),
-    "p5": Family("H100", "9.0"),
-    "p5e": Family("H200", "9.0"),
-    "p5en": Family("H200", "9.0"),
-    "p6-b200": Family("B200", "10.0"),
-    "p6-b300": Family("B300", "10.3"),
-    "p6e-gb200": Family("GB200", "10.0", arm64=True),
-    "p6e-gb300": Family("GB300", "10.3", arm64=True),
-    "g7": Family("RTX PRO 4500", "12.0"),
-    "g7e": Family("RTX PRO 6000", "12.0"),
+INSTANCE_FAMILIES: Mapping[str, InstanceFamily] = {
+    "p2": InstanceFamily("K80", "3.7", driver=False),
+    "p3": InstanceFamily("V100", "7.0", driver=False),
+    "p3dn": InstanceFamily("V100", "7.0", driver=False),
+    "g3": InstanceFamily("M60", "5.2", driver=False),
+    "g3s": InstanceFamily("M60", "5.2", driver=False),
+    "g4ad": InstanceFamily("Radeon Pro V520", "", driver=False),
+    "g4dn": InstanceFamily("T4", "7.5"),
+    "g5": InstanceFamily("A10G", "8.6"),
+    "g5g": InstanceFamily("T4G", "7.5", arm64=True),
+    "g6": InstanceFamily("L4", "8.9"),
+    "gr6": InstanceFamily("L4", "8.9"),
+    "g6f": InstanceFamily("L4", "8.9", driver=False),
+    "gr6f": InstanceFamily("L4", "8.9", driver=False),
+    "g6e": InstanceFamily("L40S", "8.9"),
+    "p4d": InstanceFamily("A100", "8.0"),
+    "p4de": InstanceFamily("A100", "8.0"),
+    "p5": InstanceFamily("H100", "9.0"),
+    "p5e": InstanceFamily("H200", "9.0"),
+    "p5en": InstanceFamily("H200", "9.0"),
+    "p6-b200": InstanceFamily("B200", "10.0"),
+    "p6-b300": InstanceFamily("B300", "10.3"),
+    "p6e-gb200": InstanceFamily("GB200", "10.0", arm64=True),
+    "p6e-gb300": InstanceFamily("GB300", "10.3", arm64=True),
+    "g7": InstanceFamily("RTX PRO 4500", "12.0"),
+    "g7e": InstanceFamily("RTX PRO 6000", "12.0"),
 }
 
 
-def family_of(instance_type: str) -> Family | None:
+def family_of(instance_type: str) -> InstanceFamily | None:
     """The GPUs of the instance type. Returns None for a type without GPU or with an unknown GPU."""
-    return FAMILIES.get(instance_type.partition(".")[0])
+    return INSTANCE_FAMILIES.get(instance_type.partition(".")[0])
 
 
-def runs_on(capability: str, build: str) -> bool:
+def build_supports(capability: str, build: str) -> bool:
     """Whether the build has code for chips of this compute capability. A build that is not in `BUILD_CAPABILITIES` is
     assumed to have code for all chips.
     """
-    built_capabilities = BUILD_CAPABILITIES.get(distribution(build))
+    built_capabilities = BUILD_CAPABILITIES.get(distribution_name(build))
     if built_capabilities is None:
         return True
     major, minor = _version_parts(capability)
@@ -96,7 +96,7 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
     with the build. Returns "" if the GPUs can train or are unknown. `build` is the name of a pip package, with or
     without a version.
     """
-    gpu_family, build_name = family_of(instance_type), distribution(build)
+    gpu_family, build_name = family_of(instance_type), distribution_name(build)
     if gpu_family is None:
         return ""
     advice = f"take {usable_families(build_name if BUILD_CAPABILITIES.get(build_name) else GPU_BUILD)}"
@@ -104,7 +104,7 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
         return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {advice}"
     if not gpu_family.capability:
         return f"{instance_type} has {gpu_family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {advice}"
-    if runs_on(gpu_family.capability, build_name):
+    if build_supports(gpu_family.capability, build_name):
         return ""
     if not BUILD_CAPABILITIES[build_name]:
         return (
@@ -145,19 +145,19 @@ def usable_families(build: str = GPU_BUILD) -> str:
     """A text that lists the instance families that a cluster's nodes can use with this build. Returns "" for a build
     without GPU code.
     """
-    family_names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
+    family_names = [name for name, family in INSTANCE_FAMILIES.items() if _can_be_node(family, build)]
     return " or ".join(text for text in (", ".join(family_names[:-1]), *family_names[-1:]) if text)
 
 
-def distribution(build: str) -> str:
+def distribution_name(build: str) -> str:
     """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. If `build` is "", returns the
     default of the cluster's template.
     """
     return build.partition("==")[0] or GPU_BUILD
 
 
-def _can_be_node(family: Family, build: str) -> bool:
-    return family.driver and not family.arm64 and runs_on(family.capability, build)
+def _can_be_node(family: InstanceFamily, build: str) -> bool:
+    return family.driver and not family.arm64 and build_supports(family.capability, build)
 
 
 def _version_parts(capability: str) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def parse_keys(text: str) -> Keys:
     Keys are also parsed if their line breaks were removed, or became spaces or `\\n`, as happens in parameters and
     settings.
     """
-    key_texts = ["".join(framed.split()) for framed in _PEM_FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
+    key_texts = ["".join(body.split()) for body in _PEM_FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
     if not any(key_texts):
         raise ValueError("must contain at least one public key")
     return tuple(_parse_key(key_text) for key_text in key_texts if key_text)
@@ -108,10 +108,10 @@ def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
 def _parse_key(body: str) -> PublicKey:
     """Parse a public key in the format SubjectPublicKeyInfo (RFC 5280), that is, DER in base64."""
     try:
-        key_info = _Der(base64.b64decode(body, validate=True)).take(0x30)
-        algorithm, key_bits = key_info.take(0x30), key_info.take(0x03)
-        key_numbers = _Der(key_bits.data[1:]).take(0x30)
-        modulus, exponent = (int.from_bytes(key_numbers.take(0x02).data, signed=True) for _ in range(2))
+        key_info = _DerReader(base64.b64decode(body, validate=True)).read_element(0x30)
+        algorithm, key_bits = key_info.read_element(0x30), key_info.read_element(0x03)
+        key_numbers = _DerReader(key_bits.data[1:]).read_element(0x30)
+        modulus, exponent = (int.from_bytes(key_numbers.read_element(0x02).data, signed=True) for _ in range(2))
     except (binascii.Error, ValueError, IndexError) as error:
         raise ValueError(
             "must contain only RSA public keys, as `openssl x509 -pubkey -noout -in CERTIFICATE` prints them"
@@ -121,13 +121,13 @@ def _parse_key(body: str) -> PublicKey:
     return PublicKey(modulus, exponent)
 
 
-class _Der:
+class _DerReader:
     """A reader for consecutive elements in DER, the binary format of keys."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self._at = data, 0
 
-    def take(self, tag: int) -> _Der:
+    def read_element(self, tag: int) -> _DerReader:
         """Read the content of the next DER element, which must have this tag. Raises IndexError or ValueError if the
         element is missing, damaged or has another tag.
         """
@@ -135,12 +135,12 @@ class _Der:
             raise ValueError("the DER element has an unexpected tag")
         content_length, content_start = self.data[self._at + 1], self._at + 2
         if content_length & 0x80:
-            length_bytes = content_length & 0x7F
+            length_size = content_length & 0x7F
             content_length, content_start = (
-                int.from_bytes(self.data[content_start : content_start + length_bytes]),
-                content_start + length_bytes,
+                int.from_bytes(self.data[content_start : content_start + length_size]),
+                content_start + length_size,
             )
         self._at = content_start + content_length
         if self._at > len(self.data):
             raise ValueError("the DER element is cut short")
-        return _Der(self.data[content_start : self._at])
+        return _DerReader(self.data[content_start : self._at])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"
+JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"  # a regular expression
 JOB_TAG = "dyntrain:job"  # a tag on each instance of a job; its value is the job's name
 LOG_GROUP = "/aws/ec2/training-jobs"  # the CloudWatch log group of all jobs
 SUCCEEDED, FAILED, INTERRUPTED, STOPPED = "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"
@@ -88,7 +88,7 @@ class Exit(NamedTuple):
     rank: int  # of the machine that reports
     code: int | None  # exit code of the command
     reason: str  # why the job ended so
-    at: float  # seconds since the epoch
+    at: float  # time of the result, in seconds since the epoch
     tail: str = ""  # the last lines of output
 
     def text(self) -> str:  # the content as JSON
@@ -100,18 +100,18 @@ def exit_of(text: str) -> Exit:
     the S3 bucket.
     """
     try:
-        fields = json.loads(text)
-        exit_code = fields["code"]
-        parsed = Exit(
-            str(fields["verdict"]),
-            int(fields["rank"]),
+        exit_fields = json.loads(text)
+        exit_code = exit_fields["code"]
+        job_exit = Exit(
+            str(exit_fields["verdict"]),
+            int(exit_fields["rank"]),
             None if exit_code is None else int(exit_code),
-            str(fields["reason"])[:TAIL_CHARACTERS],
-            float(fields["at"]),
-            str(fields.get("tail", ""))[-TAIL_CHARACTERS:],
+            str(exit_fields["reason"])[:TAIL_CHARACTERS],
+            float(exit_fields["at"]),
+            str(exit_fields.get("tail", ""))[-TAIL_CHARACTERS:],
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"exit.json cannot be read: {error!r}") from error
-    if parsed.verdict not in VERDICTS:
-        raise ValueError(f"exit.json contains the unknown verdict {parsed.verdict!r}")
-    return parsed
+    if job_exit.verdict not in VERDICTS:
+        raise ValueError(f"exit.json contains the unknown verdict {job_exit.verdict!r}")
+    return job_exit

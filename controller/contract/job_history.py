@@ -32,11 +32,11 @@ def finite(value: float | None) -> float | None:
 class JobProgress(Wire):
     """The completed fraction of the job and the expected time until its end."""
 
-    version: int = Field(VERSION, ge=1, le=VERSION)
-    fraction: float | None = Field(
+    version: int = Field(VERSION, ge=1, le=VERSION)  # of the format
+    fraction: float | None = Field(  # completed part of the job
         None, ge=0, le=1, description="completed part of all samples of all epochs; null: not known yet"
     )
-    eta_seconds: float | None = Field(
+    eta_seconds: float | None = Field(  # expected time until the job's end
         None, ge=0, description="at the pace of the last minutes, pauses included; a script may stop earlier"
     )
     metrics: Metrics = Field({})  # of the training script
@@ -48,7 +48,7 @@ class JobProgress(Wire):
 class HistoryPoint(Wire):
     """A point of the job's history: the training from the time of the previous point to the time `at`."""
 
-    at: float  # seconds since the epoch
+    at: float  # time of the point, in seconds since the epoch
     epoch: int  # at the time `at`
     step: int  # at the time `at`
     workers: int  # number of workers
@@ -59,7 +59,7 @@ class HistoryPoint(Wire):
 class HistoryMark(Wire):
     """An event in the history of a job. `event` is the event's name in `events.jsonl`."""
 
-    at: float  # seconds since the epoch
+    at: float  # time of the event, in seconds since the epoch
     event: str  # the event's name in `events.jsonl`
     instance: str = ""  # the instance that the event concerns
     generation: int | None = None  # of the job's workers
@@ -73,7 +73,7 @@ class JobHistory(Wire):
     between two points. `marks` contains only the newest events.
     """
 
-    version: int = Field(VERSION, ge=1, le=VERSION)
+    version: int = Field(VERSION, ge=1, le=VERSION)  # of the format
     points: tuple[HistoryPoint, ...] = ()  # oldest first
     marks: tuple[HistoryMark, ...] = ()  # the newest events, oldest first
     counts: dict[str, int] = Field({}, description="number of events of each kind, including those without a kept mark")

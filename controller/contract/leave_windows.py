@@ -72,8 +72,8 @@ class LeaveWindow(BaseModel):
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone with this name. Raises the errors of zoneinfo for an unknown name. For UTC no time zone database is
-    needed.
+    """The time zone with the name `name`. Raises the errors of zoneinfo for an unknown name. For UTC no time zone
+    database is needed.
     """
     from zoneinfo import ZoneInfo
 

@@ -49,7 +49,7 @@ def sender(source: str) -> tuple[str, str | None]:  # kind and cluster of the se
     return source, None
 
 
-CLUSTER_NAME = (
+CLUSTER_NAME = (  # a regular expression
     r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # a stack name of CloudFormation, but shorter, because tag keys contain the name
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"  # an S3 address, as a regular expression
@@ -88,36 +88,36 @@ class ClusterPolicy(Wire):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: ClusterName
-    stage: StageName | None = Field(
+    stage: StageName | None = Field(  # name of the controller that serves the cluster
         None, description="the controller that serves the cluster; None: the only controller"
     )
     groups: tuple[str, ...] = ()  # names of the cluster's Auto Scaling groups
     min_workers: int = Field(1, ge=1)  # smallest number of nodes in the job
     max_workers: int = Field(64, ge=1, le=MOST_WORKERS)  # largest number of nodes in the job
-    lease_seconds: float = Field(
+    lease_seconds: float = Field(  # longest silence of a coordinator that runs
         30.0, gt=0, description="after this silence of its coordinator, a job counts as not running"
     )
     boundary: Literal["epoch", "segment"] = "epoch"  # where the job's members change
     heartbeat_seconds: float = Field(60.0, gt=0, description="interval of heartbeats for a waiting lifecycle action")
-    settling_seconds: float = Field(
+    settling_seconds: float = Field(  # time in which an event counts more than a read
         10.0, ge=0, description="a read within this time after an event does not overrule it"
     )
     resync_seconds: float = Field(60.0, gt=0)  # interval between reads of the whole cluster
-    takeover_seconds: float = Field(
+    takeover_seconds: float = Field(  # longest silence before another coordinator is nominated
         120.0, ge=60, description="after this silence of the coordinator, another base node is nominated"
     )
-    hook_cap_seconds: float = Field(
+    hook_cap_seconds: float = Field(  # largest age of a lifecycle action
         21_600.0,
         gt=0,
         description="a lifecycle action older than this is abandoned; keep it below the hook's GlobalTimeout",
     )
-    notice_lead_seconds: float = Field(
+    notice_lead_seconds: float = Field(  # how early a node leaves before maintenance
         900.0, ge=0, description="how long before a scheduled AWS maintenance a node leaves"
     )
-    rebalance: Literal["leave", "ignore"] = Field(
+    rebalance: Literal["leave", "ignore"] = Field(  # reaction to EC2's rebalance recommendations
         "leave", description="whether nodes leave at a rebalance recommendation, which is only advice"
     )
-    rebalance_grace_seconds: float = Field(
+    rebalance_grace_seconds: float = Field(  # time to stay after a recommendation
         120.0,
         ge=0,
         description="how long after the recommendation a node may stay, for the next boundary to take it out",
@@ -125,35 +125,35 @@ class ClusterPolicy(Wire):
     leave_windows: tuple[LeaveWindow, ...] = Field(
         (), max_length=20, description="when nodes leave at people's request; none: at any time"
     )
-    launch_cooldown_seconds: float = Field(
+    launch_cooldown_seconds: float = Field(  # pause after failed launches
         300.0,
         gt=0,
         description="pause after failed launches before capacity is raised again; doubles with each failure",
     )
-    alike_failures: int = Field(
+    alike_failures: int = Field(  # equal failures after which a group launches no more
         3,
         ge=1,
         description="after so many consecutive nodes failed alike, their group launches no more until "
         "prepare-data has changed",
     )
-    orphan_grace_seconds: float = Field(
+    orphan_grace_seconds: float = Field(  # age at which an unwanted instance is reported
         3600.0, gt=0, description="an instance that nobody wants is reported after this long"
     )
     terminate_orphans: bool = Field(
         False, description="terminate orphans that carry the ownership tag, rather than only report them"
     )
-    hold_endings: bool = Field(
+    hold_endings: bool = Field(  # whether suspicious mass terminations are stopped
         True,
         description="stop and raise an alarm when more than five instances that never reported are to be terminated "
         "within ten minutes",
     )
-    after_job: Literal["keep", "stop", "terminate"] = Field(
+    after_job: Literal["keep", "stop", "terminate"] = Field(  # what happens to base nodes after the job
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
     )
-    idle_hours: float | None = Field(
+    idle_hours: float | None = Field(  # longest time of a cluster without a job
         None, gt=0, description="a cluster without a job for so long is closed as after_job says; None: no limit"
     )
-    max_hours: float | None = Field(
+    max_hours: float | None = Field(  # longest life of the cluster
         None, gt=0, description="a cluster that has run for so long is closed, whatever it does; None: no limit"
     )
     pool: PoolPolicy | None = Field(None, description="hand idle reserved instances to the cluster; None: no pool")
@@ -198,32 +198,32 @@ class NodeConfig(Wire):
 
     cluster: ClusterName
     stage: StageName | None = Field(None, description="the controller's stage; targets of other stages are not obeyed")
-    elastic_suffix: str = Field(
+    elastic_suffix: str = Field(  # suffix of the elastic tag's key
         ELASTIC_TAG_SUFFIX, min_length=1, description="suffix of the tag by which instances join"
     )
     mount: str = Field(description="absolute path of the volume that all nodes share")
-    volume: str | None = Field(
+    volume: str | None = Field(  # id of the shared EFS file system
         None,
         pattern=r"^fs-[0-9a-f]{8,40}$",
         description="EFS file system to mount at `mount`, with TLS; None: it is mounted already",
     )
     prepare_script: str | None = Field(None, description="absolute path; None: nothing to prepare")
-    code: str | None = Field(
+    code: str | None = Field(  # S3 address of the code's archive
         None,
         pattern=CODE_SOURCE,
         description="tar archive that nodes unpack on the volume: the command runs in it, and its own prepare-data.py, "
         "if it has one, in place of prepare_script; None: people bring the code",
     )
-    prepare_sha256: str | None = Field(
+    prepare_sha256: str | None = Field(  # SHA-256 of the prepare script
         None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the script; a script with another digest is not run"
     )
-    prepare_user: str | None = Field(
+    prepare_user: str | None = Field(  # user that runs the prepare script
         None,
         pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
         description="who runs the script; None: as the training script, so on EC2 the user that the unit names",
     )
     prepare_timeout_seconds: float = Field(1800.0, gt=0)  # for one attempt to prepare
-    prepare_attempts: int = Field(3, ge=1)  # before the preparation counts as failed
+    prepare_attempts: int = Field(3, ge=1)  # attempts before the preparation counts as failed
     training_cmd: tuple[str, ...] = Field(
         description="argv of the worker process; never run through a shell. Empty: the nodes wait for a launch on the "
         "master"
@@ -232,34 +232,34 @@ class NodeConfig(Wire):
         None,
         description="absolute path, there on each node, where the command runs; None: the mount, or the code's folder",
     )
-    logs: Literal["node", "volume"] = Field(
+    logs: Literal["node", "volume"] = Field(  # where the workers' logs are kept
         "node", description="volume: what each worker writes is copied to the shared volume too, under its job"
     )
-    dt_scripts: bool = Field(
+    dt_scripts: bool = Field(  # run AWS Dynamic Training's scripts unchanged
         False, description="scripts of AWS Dynamic Training run as they are: `import mxnet` gives them the elastic face"
     )
-    workers: int = Field(
+    workers: int = Field(  # number of nodes at the start
         1, ge=1, description="nodes there from the start, master included: the job begins when so many are ready"
     )
     workers_per_node: int = Field(
         1, ge=1, le=64, description="worker processes a node, such as one for each GPU: they come and go together"
     )
-    engine: Literal["pslite", "horovod"] = Field(
+    engine: Literal["pslite", "horovod"] = Field(  # how gradients are summed
         "pslite", description="how gradients are summed; horovod (all-reduce among workers) must be on each node"
     )
-    servers: Literal["base", "all"] = Field(
+    servers: Literal["base", "all"] = Field(  # nodes that run ps-lite servers
         "base",
         description="which nodes run ps-lite servers; all: the traffic is spread over all nodes, but losing any one "
         "restarts the workers from the safe state",
     )
     servers_per_base: int = Field(1, ge=1)  # ps-lite servers on each base node
-    warm_spares: int = Field(
+    warm_spares: int = Field(  # number of idle worker processes per node
         0,
         ge=0,
         description="idle worker processes of a node, ready to take over; each needs a worker's memory",
     )
     segment_steps: int | None = Field(None, ge=1)  # training steps in a segment
-    boundary: Literal["epoch", "segment"] = Field(
+    boundary: Literal["epoch", "segment"] = Field(  # where the job's members change
         "epoch", description="where changes without a deadline are made; deadlines take the next segment"
     )
     checkpoint_dir: str | None = Field(
@@ -273,32 +273,32 @@ class NodeConfig(Wire):
         pattern=S3_FOLDER,
         description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
     )
-    state_transfer: Literal["encrypted", "clear"] = Field(
+    state_transfer: Literal["encrypted", "clear"] = Field(  # encryption of the training state in transit
         "encrypted", description="how the state is sent between nodes; clear: only for a private network"
     )
-    min_workers: int = Field(1, ge=1)  # as in the policy
-    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)  # as in the policy
-    liveness_seconds: float = Field(
+    min_workers: int = Field(1, ge=1)  # smallest number of nodes in the job
+    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)  # largest number of nodes in the job
+    liveness_seconds: float = Field(  # longest silence of a live process
         20.0, gt=0, description="a process of the job without an answer for so long counts as hung"
     )
-    progress_seconds: float = Field(
+    progress_seconds: float = Field(  # longest time without a training step
         600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
     )
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
     environment: dict[str, str] = Field({})  # variables for the processes on each node
-    isolation_seconds: float = Field(
+    isolation_seconds: float = Field(  # longest time without a coordinator
         120.0, gt=0, description="a node without a coordinator for so long stops its worker and asks the controller"
     )
-    identity_keys: str = Field(
+    identity_keys: str = Field(  # trusted keys of identity documents
         "",
         description="public keys that sign identity documents; empty or the word region: AWS's key of the region; the "
         "word unverified: nodes need not prove who they are",
     )
-    rebalance: Literal["leave", "ignore"] = Field(
+    rebalance: Literal["leave", "ignore"] = Field(  # reaction to EC2's rebalance recommendations
         "leave", description="what a rebalance recommendation does, as in the policy, for what the node tells the job"
     )
     rebalance_grace_seconds: float = Field(120.0, ge=0, description="as in the policy")
-    worker_launch_template: str = Field(
+    worker_launch_template: str = Field(  # id of the launch template for joining instances
         "", description="id of the template whose instances join, for people's commands; empty: the node's own"
     )
 
@@ -327,7 +327,7 @@ class Target(Wire):
     term: int = Field(0, ge=0)  # number of the nomination
     replacing: dict[InstanceId, InstanceId] = Field({})  # former base node -> its successor
     stage: str | None = Field(None, description="stage of the controller that wrote the target")
-    causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)
+    causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)  # why instances joined or left
 
     @classmethod
     def of(cls, revision: int, members: tuple[str, ...], leave_by: dict[str, float] | None = None) -> Target:
@@ -375,7 +375,7 @@ class CoordinatorEndpoint(Wire):
     job: str  # name of the job
     instance_id: str  # of the coordinator's node
     url: str  # of the coordinator
-    certificate: str  # PEM
+    certificate: str  # TLS certificate of the coordinator, in PEM
     published_at: float  # seconds since the epoch
 
 
@@ -389,15 +389,15 @@ class ControlFile(Wire):
     instance_id: str  # of the worker's node
     private_ip: str  # of the worker's node
     url: str  # of the coordinator
-    certificate: str  # of the coordinator, PEM
+    certificate: str  # TLS certificate of the coordinator, in PEM
     token: SecretStr  # the cluster's token
     mount: str  # path of the shared volume
     slot: int = Field(0, ge=0, description="the number of the worker process on its node")
     slots: int = Field(1, ge=1, description="the number of worker processes on the node")
-    identity: SignedDocument | None = Field(
+    identity: SignedDocument | None = Field(  # the node's identity document
         None, description="the node's identity document, with which the worker proves its node"
     )
-    liveness_seconds: float = Field(
+    liveness_seconds: float = Field(  # longest silence of a live process
         20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"
     )
     progress_seconds: float = Field(600.0, gt=0)  # as in `NodeConfig`

@@ -31,13 +31,13 @@ class PoolPolicy(BaseModel):
     platform: str = Field("Linux/UNIX", min_length=1)  # the operating system, as AWS writes it
     tenancy: Literal["default", "dedicated"] = "default"  # of the instances
     group: str | None = None  # name of an Auto Scaling group
-    instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()
+    instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()  # instance ids
     capacity_reservations: tuple[str, ...] = Field(
         (), description="targeted reservations and Capacity Blocks in which the pool's instances run"
     )
     min: int = Field(0, ge=0)  # smallest size of the pool
     max: int = Field(8, ge=0)  # largest size of the pool
-    base: int = Field(
+    base: int = Field(  # instances that the pool wants, reserved or not
         0,
         ge=0,
         description=("instances that the pool wants whether reserved or not; the size never falls below `min`"),
@@ -45,13 +45,13 @@ class PoolPolicy(BaseModel):
     headroom: int = Field(0, ge=0, description="idle reserved instances that the pool leaves for other users")
     readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for the same size")
     reading_seconds: float = Field(60.0, ge=0, description="readings closer together than this count as one")
-    end_margin_seconds: float = Field(
+    end_margin_seconds: float = Field(  # shortest remaining time of a usable reservation
         3600.0, ge=0, description="a reservation that ends sooner than this counts as gone"
     )
-    lease_seconds: float = Field(
+    lease_seconds: float = Field(  # lifetime of a claim that is not renewed
         900.0, gt=0, description="a claim that is not renewed for so long is free for other clusters"
     )
-    priority: int = Field(
+    priority: int = Field(  # clusters of higher priority are served first
         0, description="clusters of higher priority are served first; at equal priority, the earlier claim"
     )
     dry_run: bool = Field(True, description="only record the decisions, without acting on them")

@@ -29,9 +29,9 @@ class NodeReport(Wire):
     attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
     outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]  # alive: still preparing
     reason: str = Field("", max_length=MAX_TEXT_LENGTH)  # why the preparation failed, or the node's activity
-    at: float  # seconds since the epoch
+    at: float  # time of the report, in seconds since the epoch
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
-    script: str = Field(
+    script: str = Field(  # SHA-256 of the prepare-data script
         "",
         pattern=r"^([0-9a-f]{64})?$",
         description="SHA-256 of the prepare-data that the node ran or, when alive, sees",
@@ -61,13 +61,13 @@ class JobMember(Wire):
     instance_id: InstanceId
     rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
     active: bool  # has taken part in a step of this generation
-    processes: int = Field(
+    processes: int = Field(  # number of the node's worker processes
         1, ge=1, description="the number of the node's worker processes", exclude_if=lambda processes: processes == 1
     )
     joined_epoch: int = Field(ge=0)  # the epoch in which the worker joined
     joined_at: float  # seconds since the epoch
     leaving: bool = Field(False, description="the worker is in no generation any more, but has not left yet")
-    step_seconds: float | None = Field(
+    step_seconds: float | None = Field(  # duration of a step, without waits
         None, ge=0, description="time of a step on this worker, without waiting for other workers; null: unknown"
     )
 
@@ -78,7 +78,7 @@ class Unreachable(Wire):
     """
 
     what: str = Field(max_length=100, description='completes "the coordinator cannot reach ..."')
-    since: float  # seconds since the epoch
+    since: float  # start of the outage, in seconds since the epoch
     reason: str = Field("", max_length=MAX_TEXT_LENGTH)  # the last error
 
 
@@ -105,7 +105,7 @@ class JobReport(Wire):
     samples_per_second: float = 0.0  # of all workers together
     reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why the job is paused, or has failed")
     closed: bool = Field(False, description="the job is over, and a coordinator that starts now begins another job")
-    traceback: str = Field(
+    traceback: str = Field(  # of the training script's error
         "",
         max_length=MAX_TEXT_LENGTH,
         description="the script's traceback, if the script raised and made no progress since",
@@ -115,7 +115,7 @@ class JobReport(Wire):
     unreachable: tuple[Unreachable, ...] = ()  # services that do not answer
     identity: SignedDocument | None = Field(None, description="proves that the report comes from this node")
     progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None  # of the whole job
-    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None  # for curves
+    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None  # of the whole job, for curves
 
     @property
     def detail_type(self) -> str:

@@ -49,7 +49,7 @@ class Settings:
         except ValueError as error:
             raise Misconfigured(f"{IDENTITY_KEYS} {error}, or the word {REGION} or {UNVERIFIED}") from error
 
-    def of_function(self) -> Stage:
+    def function_stage(self) -> Stage:
         """The stage to which a Lambda function with these settings belongs. Raises Misconfigured if the function's
         stack has not set the name of the DynamoDB table.
         """

@@ -15,7 +15,7 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Misconfigured
 from pydantic import Field
 
-STAGES = "/dyntrain/-stage-/"  # differs from all parameters of clusters, because no cluster's name begins with a hyphen
+STAGES = "/dyntrain/-stage-/"  # path of all stages' SSM parameters; no cluster's name begins with a hyphen
 STAGE_NAME = r"^[a-z][a-z0-9-]{0,31}$"  # a regular expression
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 
@@ -83,7 +83,7 @@ def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage
     return Stage(chosen_name, str(leaf_values["table"]), ElasticTag(str(leaf_values["suffix"])), identity)
 
 
-def unclear_owner(named: str | None, stages: Collection[str]) -> str:
+def unclear_owner_problem(named: str | None, stages: Collection[str]) -> str:
     """A text that says why no stage owns a cluster whose policy names the stage `named`. Returns "" if a stage owns the
     cluster.
     """

@@ -31,8 +31,8 @@ class Webhook:
     """The parts of a webhook's address. `path` is everything after the host, and is a secret at most services."""
 
     host: str  # name of the server
-    port: int
-    path: str = field(repr=False)
+    port: int  # TCP port of the server
+    path: str = field(repr=False)  # everything after the host, usually a secret
     format: Format = "json"  # of the posted message
 
     @classmethod

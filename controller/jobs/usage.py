@@ -21,7 +21,7 @@ class Usage:
     silent: tuple[tuple[int, int], ...]  # (attempt, rank) of probable launches that left no trace
 
 
-def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
+def compute_usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
     """Compute how long each of the job's machines ran. `signs` contains, for each attempt of the job, the time of the
     last write of each S3 object, by the object's key.
 
@@ -30,24 +30,24 @@ def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines:
     write, unless the machine hung.
     """
     shown_machines = {(machine.token, machine.rank): machine for machine in machines}
-    spans: list[Span] = []
+    machine_spans: list[Span] = []
     traceless_launches: list[tuple[int, int]] = []
     for attempt in range(1, record.attempt + 1):
         attempt_run, write_times_by_key = run_id(record.submission, attempt), signs.get(attempt, {})
         for rank in range(record.nodes):
             machine = shown_machines.get((client_token(attempt_run), rank))
-            span = _span(record, attempt_run, rank, machine, write_times_by_key)
+            span = _machine_span(record, attempt_run, rank, machine, write_times_by_key)
             if span is not None:
-                spans.append(span)
+                machine_spans.append(span)
             elif attempt < record.attempt or record.state != "LAUNCHING":
                 traceless_launches.append((attempt, rank))
-    return Usage(tuple(spans), tuple(traceless_launches))
+    return Usage(tuple(machine_spans), tuple(traceless_launches))
 
 
-def _span(
+def _machine_span(
     record: JobRecord, run: str, rank: int, machine: Machine | None, write_times_by_key: Mapping[str, float]
 ) -> Span | None:
-    object_keys = (key(record.name, run, rank) for key in (alive_key, rank_exit_key, output_key))
+    object_keys = (make_key(record.name, run, rank) for make_key in (alive_key, rank_exit_key, output_key))
     write_times = [write_times_by_key[key] for key in object_keys if key in write_times_by_key]
     is_running = machine is not None and machine.state in ("pending", "running")
     if not write_times and not is_running:

@@ -13,7 +13,7 @@ GRACE_SECONDS = 600.0  # for a finished job's machines to save their artifacts a
 DRAIN_SECONDS = 3600.0  # EC2 may show a launch late: an ended job is checked for this long
 # Nodes enforce the time limit themselves, from their own start, and report more about it
 OVERTIME_SECONDS = 1800.0  # after `max_hours`, until the controller ends the machines
-SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")  # EC2's codes in `Machine.why`
+SPOT_END_CODES = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")  # EC2's codes in `Machine.why`
 _LIVING_STATES = ("pending", "running", "stopping", "stopped")
 
 
@@ -21,8 +21,8 @@ _LIVING_STATES = ("pending", "running", "stopping", "stopped")
 class Machine:
     """An EC2 instance that was launched for a job's run."""
 
-    instance: str
-    rank: int
+    instance: str  # EC2 instance id
+    rank: int  # of the machine in its run
     state: str  # EC2's instance state
     token: str  # the client token of the run
     address: str | None = None  # private IP address
@@ -30,7 +30,7 @@ class Machine:
     launched: float | None = None  # launch time
 
     @property
-    def living(self) -> bool:
+    def living(self) -> bool:  # whether EC2 has not terminated the machine
         return self.state in _LIVING_STATES
 
 
@@ -39,7 +39,7 @@ class Decision:
     """The decision about a job: the job's new record, and the machines to terminate."""
 
     record: JobRecord  # the new record, or the old record if nothing changed
-    terminate: tuple[str, ...] = ()  # instances to terminate
+    terminate: tuple[str, ...] = ()  # ids of the instances to terminate
     over: bool = False  # the job cannot change any more
 
 
@@ -77,7 +77,7 @@ def decide(
         return Decision(record)
     ended_machines = {machine.rank: machine for machine in machines if not machine.living}
     if interrupted_ranks := [
-        rank for rank in silent_ranks if rank in ended_machines and ended_machines[rank].why in SPOT_ENDED
+        rank for rank in silent_ranks if rank in ended_machines and ended_machines[rank].why in SPOT_END_CODES
     ]:
         return Decision(
             record.with_state("INTERRUPTED", f"EC2 took back the Spot instance of rank {interrupted_ranks[0]}", now),

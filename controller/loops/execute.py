@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from dyntrain.controller.contract.errors import ControllerError, Disputed, Refused
+from dyntrain.controller.contract.errors import ControllerError, DisputedTarget, Refused
 from dyntrain.controller.contract.messages import OWNER_TAG, STATUS_TAG
 from dyntrain.controller.core.decisions.actions import (
     Action,
@@ -116,7 +116,7 @@ def _perform_action(
     log_fields = {"cluster": cluster, "action": repr(action)}
     try:
         effect = _execute(ports, cluster, action, why, until)
-    except (Refused, Disputed) as error:
+    except (Refused, DisputedTarget) as error:
         log.error("action refused", extra={**log_fields, "problem": str(error)})
         results.refused.append(ActionRefused(kind=action_kind, detail=str(error)))
         if isinstance(action, StartInstances | SuspendReplacement):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dyntrain.controller.contract.errors import Conflict, Disputed, RetryLater
+from dyntrain.controller.contract.errors import Conflict, DisputedTarget, RetryLater
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.core.decisions.alarms import TARGET_DISPUTED
 from dyntrain.controller.core.views.target import Membership
@@ -29,7 +29,7 @@ def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
     """Publish the cluster's target with the revision `revision` or a later revision. Returns the published membership,
     or None if another run has published a later revision.
 
-    Raises Disputed if another controller wrote the parameter. Raises RetryLater if other runs keep changing the
+    Raises DisputedTarget if another controller wrote the parameter. Raises RetryLater if other runs keep changing the
     cluster's table item. Also raises the errors of the ports (the interfaces to AWS).
     """
     stored_membership = ports.clusters.get(cluster)
@@ -41,7 +41,7 @@ def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
         )
     try:
         return _write_parameter(ports, cluster, stored_membership)
-    except Disputed:
+    except DisputedTarget:
         ports.metrics.count(TARGET_DISPUTED, cluster)
         raise
 
@@ -68,15 +68,15 @@ def _write_parameter(ports: Ports, cluster: str, stored_membership: StoredMember
 
 
 def published_revision(ports: Ports, cluster: str, membership: Membership) -> int:
-    """The revision in the target parameter, or -1 if the parameter contains no valid target. Raises Disputed if the
-    parameter has the same revision as `membership` but different content.
+    """The revision in the target parameter, or -1 if the parameter contains no valid target. Raises DisputedTarget if
+    the parameter has the same revision as `membership` but different content.
     """
     published_target = parameter_target(ports, cluster)
     if published_target is None:
         return -1
     dispute = dispute_message(cluster, published_target, membership)
     if dispute:
-        raise Disputed(dispute)
+        raise DisputedTarget(dispute)
     return published_target.revision
 
 

@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.contract.stage import stage_names, unclear_owner
+from dyntrain.controller.contract.stage import stage_names, unclear_owner_problem
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from dyntrain.controller.loops.ports import Clock, Parameters
 from pydantic import ValidationError
@@ -76,7 +76,7 @@ class Registry:
                 continue
             policies[cluster] = policy
         for cluster in [name for name, policy in policies.items() if policy.stage is None and self._stage is not None]:
-            if stage_problem := unclear_owner(None, stage_names(self._parameters.stages())):
+            if stage_problem := unclear_owner_problem(None, stage_names(self._parameters.stages())):
                 policy_problems[cluster] = stage_problem
                 del policies[cluster]
         for cluster, policy_problem in policy_problems.items():

@@ -47,16 +47,14 @@ def apply_decision(
 ) -> ActionResults:
     """Carry out the decision on the cluster's pool. Errors of AWS and of the DynamoDB table are not raised."""
     ports, cluster = pool_ports.ports, policy.cluster
-    performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
-    trail_entries = [*performed.trail, *performed.refused]
+    results = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
+    trail_entries = [*results.trail, *results.refused]
     if trail_entries:
         try:
             ports.clusters.record(cluster, ports.clock(), trail_entries)
         except ControllerError as error:
             log.error("the pool's actions were not recorded", extra={"cluster": cluster, "problem": str(error)})
-    return ActionResults(
-        cluster, bool(performed.done), tuple(f"{cluster}: {failure}" for failure in performed.failures)
-    )
+    return ActionResults(cluster, bool(results.done), tuple(f"{cluster}: {failure}" for failure in results.failures))
 
 
 def _actions(

@@ -1,8 +1,8 @@
 """Read the inputs for decisions on pools of reserved instances. The inputs are reservations, all instances of the
 account, and each pool's Auto Scaling group or listed instances.
 
-If a read fails or contradicts another read, `PoolReading.problem` gives the reason. A reading with a problem changes no
-pool.
+If a read fails or contradicts another read, `PoolReading.problem` gives the reason. If a reading has a problem, no pool
+is changed.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ def read_pools(
     """Read all inputs for the decisions on the pools. A failed read raises no error: the result's `problem` gives the
     reason.
     """
-    read_started = pool_ports.ports.clock()
+    start_time = pool_ports.ports.clock()
     cluster_by_group = {
         group: cluster
         for cluster, policy in sorted(policies.items(), reverse=True)
         if (group := group_of(policy)) is not None
     }
     try:
-        reserved, capacity, machines = (
-            pool_ports.reservations.reserved(),
-            pool_ports.reservations.capacity(),
+        reserved_instances, reservations, machines = (
+            pool_ports.reservations.reserved_instances(),
+            pool_ports.reservations.capacity_reservations(),
             pool_ports.reservations.machines(),
         )
         members = pool_ports.ports.groups.members(sorted(cluster_by_group)) if cluster_by_group else ()
@@ -99,7 +99,7 @@ def read_pools(
         decisions = {
             cluster: _cluster_decision(pool_ports.ports, policy, elastic) for cluster, policy in policies.items()
         }
-        listed_by_cluster = {
+        instances_by_cluster = {
             cluster: _listed_instances(policy, machines_by_id, stored.claims.get(cluster), elastic, decisions[cluster])
             for cluster, policy in policies.items()
             if policy.pool is not None
@@ -107,19 +107,17 @@ def read_pools(
         }
         lost_instances = {
             cluster: lost_instance
-            for cluster in listed_by_cluster
+            for cluster in instances_by_cluster
             if (lost_instance := _lost_instance(pool_ports.ports, stored.claims.get(cluster), machines_by_id))
             is not None
         }
     except ControllerError as error:
-        return PoolReading(read_started, problem=" ".join(str(error).split()))
+        return PoolReading(start_time, problem=" ".join(str(error).split()))
     missing_ids = [
         member.instance for member in members if member.phase == "in_service" and member.instance not in machines_by_id
     ]
     if missing_ids:
-        return PoolReading(
-            read_started, problem=f"EC2 does not show {missing_ids[0]}, which is in service in its group"
-        )
+        return PoolReading(start_time, problem=f"EC2 does not show {missing_ids[0]}, which is in service in its group")
     holders = {member.instance: cluster_by_group[member.group] for member in members}
     holders.update({instance: cluster for cluster, claim in stored.claims.items() for instance in claim.held})
     size_by_cluster = {cluster_by_group[group]: size for group, size in sizes.items()}
@@ -127,13 +125,13 @@ def read_pools(
         cluster: closed_reason for cluster, decision in decisions.items() if (closed_reason := _closed_reason(decision))
     }
     return PoolReading(
-        read_started,
-        reserved,
-        capacity,
+        start_time,
+        reserved_instances,
+        reservations,
         machines,
         holders,
         size_by_cluster,
-        listed_by_cluster,
+        instances_by_cluster,
         retrying_clusters,
         lost_instances,
         closed_reasons,
@@ -254,7 +252,7 @@ def _listed_instances(
     releasing_ids = claim.releasing if claim is not None else ()
     instance_ids = dict.fromkeys((*policy.pool.instances, *held_ids))
     released_ids = [instance for instance in instance_ids if instance in releasing_ids]
-    left_ids = _instances_outside_job(released_ids, decision)
+    ids_outside_job = _instances_outside_job(released_ids, decision)
     listed_instances = []
     for instance in instance_ids:
         machine = machines_by_id.get(instance)
@@ -262,7 +260,7 @@ def _listed_instances(
             is_allowed = instance in policy.pool.instances and _is_allowed(machine, policy.cluster, policy.pool)
             listed_instances.append(
                 ListedInstance(
-                    instance, machine.state, elastic_tag_key in machine.tags, is_allowed, instance in left_ids
+                    instance, machine.state, elastic_tag_key in machine.tags, is_allowed, instance in ids_outside_job
                 )
             )
     return tuple(listed_instances)

@@ -19,14 +19,14 @@ from dyntrain.controller.loops.ports import Ports
 class SeenMachine:
     """An EC2 instance of the account, with the properties that matter for reserved capacity."""
 
-    instance: str
+    instance: str  # EC2 instance id
     instance_type: str
-    zone: str
-    platform: str
-    tenancy: str
+    zone: str  # availability zone
+    platform: str  # operating system, as AWS writes it
+    tenancy: str  # such as default or dedicated
     state: InstanceState
     lifecycle: Literal["on-demand", "spot", "scheduled", "capacity-block"]
-    capacity_reservation: str | None
+    capacity_reservation: str | None  # id of the reservation in which it runs
     tags: Mapping[str, str]
 
 
@@ -46,9 +46,9 @@ class Reservations(Protocol):
     raises an error.
     """
 
-    def reserved(self) -> Sequence[Reserved]: ...
+    def reserved_instances(self) -> Sequence[Reserved]: ...
 
-    def capacity(self) -> Sequence[Capacity]: ...
+    def capacity_reservations(self) -> Sequence[Capacity]: ...
 
     def machines(self) -> Sequence[SeenMachine]:
         """All EC2 instances of the account that EC2 shows, including recently terminated instances. An instance that is

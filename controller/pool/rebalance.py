@@ -1,8 +1,8 @@
 """Give idle reserved instances to clusters, and take them back when somebody else needs the reservations.
 
-1. Read the ledger of claims, the reservations, all instances and the groups. A failed read makes the reading partial.
+1. Read the ledger of claims, the reservations, all instances and the groups. If a read fails, no pool is changed.
 2. Decide on all pools at once (`core.pool.plan`, `core.pool.instances`).
-3. Store the claims over the version that was read, record the decisions with their inputs, and act on the decisions.
+3. Replace the claims that were read, record the decisions with their inputs, and act on the decisions.
 
 The claims are stored first, so only one of two simultaneous runs acts. The next run completes the actions of a crashed
 run.
@@ -75,14 +75,14 @@ def rebalance(
     except Conflict:
         return RebalanceResult(len(policies), skipped="another run has decided meanwhile")
     _record_decisions(pool_ports, plan, inputs)
-    results = [
+    action_results = [
         apply_decision(
             pool_ports, policies[decision.pool.cluster], decision, instance_plans.get(decision.pool.cluster), elastic
         )
         for decision in plan.decisions
         if not decision.pool.dry_run
     ]
-    return _result_of(plan, results)
+    return _result_of(plan, action_results)
 
 
 def pool_policies(registry: Registry) -> dict[str, ClusterPolicy]:

@@ -8,11 +8,11 @@ import pytest
 from aws_types import aws_types
 from dyntrain.controller.contract.gpu_families import (
     BUILD_CAPABILITIES,
-    FAMILIES,
+    INSTANCE_FAMILIES,
+    build_supports,
     cannot_be_a_node,
     cannot_train,
     lacks_driver,
-    runs_on,
     unknown_gpu_warning,
     usable_families,
 )
@@ -26,10 +26,10 @@ def test_every_family_with_gpus_that_aws_lists_is_in_the_table_with_its_chip_and
         if any(gpu["Manufacturer"] == "NVIDIA" for gpu in kind.get("GpuInfo", {}).get("Gpus", ()))
     }
     assert len(listed) > 15
-    assert set(listed) - set(FAMILIES) == set()
+    assert set(listed) - set(INSTANCE_FAMILIES) == set()
     for name, kind in listed.items():
         gpu = kind["GpuInfo"]["Gpus"][0]["Name"].replace("Server ", "").upper()
-        assert (FAMILIES[name].gpu.upper(), FAMILIES[name].arm64) == (
+        assert (INSTANCE_FAMILIES[name].gpu.upper(), INSTANCE_FAMILIES[name].arm64) == (
             gpu,
             "arm64" in kind["ProcessorInfo"]["SupportedArchitectures"],
         )
@@ -66,7 +66,7 @@ def test_a_build_for_the_processor_trains_on_no_gpu() -> None:
 @pytest.mark.parametrize("name", ["p3.2xlarge", "p3dn.24xlarge", "g3.4xlarge", "g6f.large", "gr6f.4xlarge"])
 def test_chips_that_the_image_has_no_driver_for_are_no_nodes(name: str) -> None:
     """A node would count no GPU and train on the processor, at the GPU's price."""
-    assert f"the {FAMILIES[name.partition('.')[0]].gpu} GPUs of {name}: take g4dn" in lacks_driver(name)
+    assert f"the {INSTANCE_FAMILIES[name.partition('.')[0]].gpu} GPUs of {name}: take g4dn" in lacks_driver(name)
     assert cannot_be_a_node(name)
 
 
@@ -79,7 +79,7 @@ def test_what_is_not_known_is_let_through_and_the_nodes_own_look_is_named() -> N
 
 @pytest.mark.parametrize("build", BUILD_CAPABILITIES)
 def test_every_sentence_can_be_read_at_a_glance_and_names_what_works(build: str) -> None:
-    for name in FAMILIES:
+    for name in INSTANCE_FAMILIES:
         for sentence in (cannot_train(f"{name}.48xlarge", build), lacks_driver(f"{name}.48xlarge")):
             assert len(sentence.split()) <= 30, sentence
             assert not sentence or ": take " in sentence, sentence
@@ -91,7 +91,7 @@ def test_every_sentence_can_be_read_at_a_glance_and_names_what_works(build: str)
 
 
 def test_code_runs_on_later_minor_versions_of_its_own_major_one_alone() -> None:
-    assert [runs_on(chip, "mxnet-cu112") for chip in ("3.7", "5.2", "7.5", "8.9", "9.0", "10.0", "12.0")] == [
+    assert [build_supports(chip, "mxnet-cu112") for chip in ("3.7", "5.2", "7.5", "8.9", "9.0", "10.0", "12.0")] == [
         False, True, True, True, False, False, False,
     ]  # fmt: skip
 
@@ -100,9 +100,12 @@ def test_the_documents_tables_are_this_one() -> None:
     root = Path(__file__).parents[2]
     nodes = (root / "node_bootstrap" / "NODES.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in nodes.splitlines() if "|" in line]
-    table = {name: row for row in rows if len(row) == 4 for name in row[0].split(", ") if name in FAMILIES}
-    assert set(table) == set(FAMILIES)
+    table = {name: row for row in rows if len(row) == 4 for name in row[0].split(", ") if name in INSTANCE_FAMILIES}
+    assert set(table) == set(INSTANCE_FAMILIES)
     for name, (_, gpus, trains, driver) in table.items():
-        assert (trains, driver) == ("no" if cannot_train(name) else "yes", "yes" if FAMILIES[name].driver else "no")
-        assert FAMILIES[name].arm64 or FAMILIES[name].capability in gpus
+        assert (trains, driver) == (
+            "no" if cannot_train(name) else "yes",
+            "yes" if INSTANCE_FAMILIES[name].driver else "no",
+        )
+        assert INSTANCE_FAMILIES[name].arm64 or INSTANCE_FAMILIES[name].capability in gpus
     assert f"| {usable_families().replace(' or', ',')} |" in (root / "README.md").read_text()

@@ -72,7 +72,7 @@ def test_a_capacity_reservation_is_read_as_aws_means_it(
         **entry,
     }
     answer = {"CapacityReservations": [whole]}
-    (reservation,) = Ec2Reservations(clients("ec2", "describe_capacity_reservations", answer)).capacity()
+    (reservation,) = Ec2Reservations(clients("ec2", "describe_capacity_reservations", answer)).capacity_reservations()
     assert (reservation.targeted, reservation.block, reservation.available, reservation.total) == (
         targeted,
         block,

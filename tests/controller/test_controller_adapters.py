@@ -258,7 +258,7 @@ def test_one_refused_instance_of_five_hundred_does_not_keep_the_others_from_bein
 ) -> None:
     every = [f"i-{number:017x}" for number in range(600)]
     call = Refusing(every[123], every[555], code=code)
-    batch = Ec2Instances(clients).each_batch(every, call, "tagging")
+    batch = Ec2Instances(clients).call_in_batches(every, call, "tagging")
     assert call.tagged == set(every) - {every[123], every[555]}
     assert set(batch.refused) == {every[123], every[555]}
     assert code in batch.refused[every[123]]
@@ -268,7 +268,7 @@ def test_one_refused_instance_of_five_hundred_does_not_keep_the_others_from_bein
 def test_nobody_is_asked_one_by_one_who_may_do_nothing_at_all(clients: Clients) -> None:
     every = [f"i-{number:017x}" for number in range(500)]
     call = Refusing(*every)
-    assert set(Ec2Instances(clients).each_batch(every, call, "tagging").refused) == set(every)
+    assert set(Ec2Instances(clients).call_in_batches(every, call, "tagging").refused) == set(every)
     assert call.calls < 40
 
 

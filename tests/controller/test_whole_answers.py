@@ -125,7 +125,7 @@ READS = {
         "DescribeAutoScalingGroups", lambda name: group(name, "i-1"), lambda c: AutoScalingGroups(c).sizes(["g"])
     ),
     "capacity reservations": Read(
-        "DescribeCapacityReservations", slots, lambda c: (one.id for one in Ec2Reservations(c).capacity())
+        "DescribeCapacityReservations", slots, lambda c: (one.id for one in Ec2Reservations(c).capacity_reservations())
     ),
     "nodes of a cluster": Read(
         "Query", lambda name: node_item(node(name), 1, True, None), lambda c: TableNodes(c, "t").of_cluster("demo")

@@ -11,7 +11,7 @@ from dyntrain.controller.contract.errors import Conflict, Refused
 from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key, verdict_key
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.submission.code import Packed
+from dyntrain.controller.jobs.submission.code import PackedCode
 from dyntrain.controller.jobs.submission.ports import RootVolume
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.submission.submit import prepare, submit
@@ -21,7 +21,7 @@ from dyntrain.controller.loops.ports import ALL_DONE, Batch
 
 BUCKET = "anybodys-jobs"
 SUBMISSION = "0123456789ab"
-PACKED = Packed(b"code", 1, "c0de")
+PACKED = PackedCode(b"code", 1, "c0de")
 
 
 def request(**changes: Any) -> JobRequest:

@@ -20,7 +20,7 @@ from dyntrain.controller.cli.commands.job.data import channel_variables, check_c
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import SUCCEEDED, Exit, plan_key
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, parameters_of
-from dyntrain.controller.jobs.submission.feeding import MODULES, SCRIPT, command_of, program
+from dyntrain.controller.jobs.submission.feeding import FEED_MODULES, START_SCRIPT, command_of, zip_feed
 from dyntrain.controller.jobs.submission.ports import Hardware
 from dyntrain.controller.jobs.submission.submit import resubmit
 from dyntrain.controller.local.pace import patient
@@ -29,13 +29,13 @@ from job_world import BUCKET, World, request
 CHANNELS = ("train=s3://data/sets/train/,shuffle=1", "val=s3://data/sets/val/,mode=file")
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FEED_MODULES)
 def test_the_feed_is_python_as_old_as_amazon_linux_has_and_imports_nothing_but_itself_and_boto(name: str) -> None:
     text = files("dyntrain").joinpath(f"training/feed/{name}.py").read_text(encoding="utf-8")
     tree = ast.parse(text, feature_version=(3, 9))
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
-    with zipfile.ZipFile(io.BytesIO(program())) as zipped:
+    with zipfile.ZipFile(io.BytesIO(zip_feed())) as zipped:
         there = {entry.removesuffix(".py").replace("/", ".") for entry in zipped.namelist()}
     ours = {module for module in imported if module.startswith("dyntrain")} - {"dyntrain.training.feed"}
     assert ours <= there
@@ -43,7 +43,7 @@ def test_the_feed_is_python_as_old_as_amazon_linux_has_and_imports_nothing_but_i
     assert others <= sys.stdlib_module_names | {"boto3", "botocore"}
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", FEED_MODULES)
 def test_no_module_of_the_feed_joins_types_as_it_is_imported(name: str) -> None:
     """Python 3.9 cannot: a name for `bytes | memoryview` kept the feed from starting there."""
     text = files("dyntrain").joinpath(f"training/feed/{name}.py").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_the_feed_runs_as_the_plan_has_it(tmp_path: Path) -> None:
 def test_a_job_without_channels_runs_as_it_is_and_one_with_them_below_the_feed() -> None:
     assert command_of(request(), "us-east-1") == ["python3", "train.py"]
     words = command_of(request(channels=CHANNELS, workers_per_node=4, data_root="/data"), "eu-west-1")
-    assert words[:3] == ["/bin/sh", "-c", SCRIPT]
+    assert words[:3] == ["/bin/sh", "-c", START_SCRIPT]
     assert words[4:] == [
         "--channel", CHANNELS[0], "--channel", CHANNELS[1], "--root", "/data", "--workers-per-node", "4",
         "--region", "eu-west-1", "--", "python3", "train.py",

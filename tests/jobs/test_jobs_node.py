@@ -19,11 +19,11 @@ from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDE
 from dyntrain.controller.jobs.submission.code import pack
 from dyntrain.controller.jobs.submission.user_data import (
     LIMIT_BYTES,
-    PROGRAM,
-    code_only,
-    program,
+    PROGRAM_FILES,
+    minify_source,
     program_of,
     user_data,
+    zip_program,
 )
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unpack, unpack_without_filter
@@ -77,10 +77,10 @@ def text() -> str:
 
 
 def test_the_program_has_no_comments_and_its_lines_keep_their_numbers() -> None:
-    assert code_only(SOURCE) == CODE
-    for name in PROGRAM:
+    assert minify_source(SOURCE) == CODE
+    for name in PROGRAM_FILES:
         source = files("dyntrain").joinpath(name).read_text(encoding="utf-8")
-        assert statements(code_only(source)) == statements(source), name
+        assert statements(minify_source(source)) == statements(source), name
 
 
 def statements(source: str) -> list[tuple[str, int]]:
@@ -98,7 +98,7 @@ def test_user_data_stays_below_ec2s_limit_with_the_longest_names_and_is_the_same
     assert user_data("n" * 48, "0123456789ab-100", "b" * 63, "ap-southeast-2", 24.0 * 28) == LONGEST
     parts = program_of(LONGEST)
     assert parts is not None
-    assert parts[0] == program()
+    assert parts[0] == zip_program()
     assert parts[1][0] == "--name=" + "n" * 48
 
 
@@ -147,12 +147,12 @@ def test_other_user_data_is_not_taken_for_a_jobs() -> None:
     assert program_of("#!/bin/bash\necho dyntrain-job\n") is None
 
 
-@pytest.mark.parametrize("name", PROGRAM)
+@pytest.mark.parametrize("name", PROGRAM_FILES)
 def test_the_program_is_python_as_old_as_amazon_linux_has_and_imports_nothing_but_itself_and_boto(name: str) -> None:
     tree = ast.parse(files("dyntrain").joinpath(name).read_text(encoding="utf-8"), feature_version=(3, 9))
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {module for module in imported if module.startswith("dyntrain")}
-    with zipfile.ZipFile(io.BytesIO(program())) as zipped:
+    with zipfile.ZipFile(io.BytesIO(zip_program())) as zipped:
         there = {entry.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for entry in zipped.namelist()}
     assert ours - there <= {"dyntrain.controller.contract", "dyntrain.node_bootstrap.job"}
     assert ours <= there

@@ -176,12 +176,12 @@ def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: py
     for name, value in toy.cloud.environment.items():
         monkeypatch.setenv(name, value)
     seen = Ec2Reservations(Clients())
-    reserved = {one.id: one for one in seen.reserved()}
+    reserved = {one.id: one for one in seen.reserved_instances()}
     assert set(reserved) == {regional, zonal}
     assert (reserved[regional].zone, reserved[regional].count, reserved[regional].platform) == (None, 3, "Linux/UNIX")
     assert (reserved[zonal].zone, reserved[zonal].tenancy) == ("us-east-1a", "dedicated")
     assert reserved[zonal].end == pytest.approx(time.time() + 600, abs=30)
-    (capacity,) = seen.capacity()
+    (capacity,) = seen.capacity_reservations()
     assert (capacity.id, capacity.total, capacity.available, capacity.targeted, capacity.block) == (
         room,
         4,

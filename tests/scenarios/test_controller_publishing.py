@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from dyntrain.controller.contract.errors import Disputed, RetryLater
+from dyntrain.controller.contract.errors import DisputedTarget, RetryLater
 from dyntrain.controller.core.decisions.actions import PublishTarget
 from dyntrain.controller.core.decisions.alarms import TARGET_DISPUTED
 from dyntrain.controller.core.planning import decide
@@ -123,7 +123,7 @@ def test_another_content_of_the_same_revision_is_told_of_and_not_overwritten(ste
     revision = decided(world)
     theirs = world.ports.clusters.get("demo").membership.model_copy(update={"members": ("i-0000000f",)}).target
     interrupted(world, step, overwrites(world, theirs.model_dump_json()))
-    with pytest.raises(Disputed):
+    with pytest.raises(DisputedTarget):
         publish(world.ports, "demo", revision)
     assert world.target() == theirs
     assert world.ports.clusters.get("demo").published == revision - 1

@@ -15,7 +15,7 @@ import boto3
 import pytest
 from channel_bed import Environ
 from dyntrain.training.feed.channels import channel_of
-from dyntrain.training.feed.copying import copy
+from dyntrain.training.feed.copying import copy_channel
 from dyntrain.training.feed.places import ChannelError
 from faulty_s3 import Plan, faulty
 
@@ -38,7 +38,7 @@ def test_all_is_there_also_when_s3_cuts_and_refuses(s3: Any, endpoint: str, thro
     messages: list[str] = []
     with faulty(endpoint, plan) as address:
         through(address)
-        copy(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", messages.append)
+        copy_channel(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", messages.append)
     assert read_files(tmp_path / "train") == {"a": b"a" * 200_000, "sub/b": b"b", "empty": b""}
     assert len(plan.ranges) == 3, "each goes on where the one before was cut"
     assert messages[0].startswith(f"channel train: 4 objects in {tmp_path}/train; 0.2 MB copied in ")
@@ -48,7 +48,7 @@ def test_how_far_it_is_is_said_and_what_is_there_is_not_copied_again(s3: Any, tm
     put(s3, a=b"1" * 100, b=b"2" * 100)
     times = iter(range(0, 1000, 11))
     messages: list[str] = []
-    copy(s3, CHANNEL, tmp_path, messages.append, lambda: float(next(times)))
+    copy_channel(s3, CHANNEL, tmp_path, messages.append, lambda: float(next(times)))
     assert messages[0] == "channel train: 1 of 2 objects, 0.0 MB of 0.0 MB"
 
 
@@ -59,7 +59,7 @@ def test_what_is_there_is_not_copied_again_but_for_what_is_not_the_object_any_mo
     """An object of the same size, as of features or of images decoded to one size, was taken for the file of before."""
     put(s3, a=b"1" * 100, b=b"2" * 100)
     folder = tmp_path / "train"
-    copy(s3, CHANNEL, folder, print)
+    copy_channel(s3, CHANNEL, folder, print)
     copied = (folder / "b").stat().st_mtime_ns, (folder / "b").stat().st_ino
     if other == "replaced":
         put(s3, a=b"3" * 100)
@@ -73,7 +73,7 @@ def test_what_is_there_is_not_copied_again_but_for_what_is_not_the_object_any_mo
         with next(tmp_path.glob(".*")).open("a") as record:
             record.write('["a", "')  # it was killed
         put(s3, a=b"3" * 100)
-    copy(s3, CHANNEL, folder, print)
+    copy_channel(s3, CHANNEL, folder, print)
     assert read_files(folder) == {
         "a": (b"3" if other in ("replaced", "while it was killed") else b"1") * 100,
         "b": b"2" * 100,
@@ -91,7 +91,7 @@ def test_a_prefix_or_a_manifest_gives_the_places(s3: Any, tmp_path: Path) -> Non
         ("s3://data/m,manifest", {"train/deep/b"}),
     ):
         folder = tmp_path / source.replace("/", "_")
-        copy(s3, channel_of(f"train={source},mode=file"), folder, lambda text: None)
+        copy_channel(s3, channel_of(f"train={source},mode=file"), folder, lambda text: None)
         assert set(read_files(folder)) == expected, source
 
 
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told_before_the_copy_and_in_it(
     with pytest.raises(
         ChannelError, match=r"channel train: 2\.0 MB do not fit in .*, where 1\.5 MB are free; give a"
     ) as caught:
-        copy(s3, CHANNEL, tmp_path / "full", lambda text: None)
+        copy_channel(s3, CHANNEL, tmp_path / "full", lambda text: None)
     assert len(str(caught.value).split()) <= 30
     assert not read_files(tmp_path / "full")
     monkeypatch.undo()
@@ -117,12 +117,12 @@ def test_a_full_disk_is_told_before_the_copy_and_in_it(
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(ChannelError, match=r"channel train: 2\.0 MB do not fit"):
-        copy(s3, CHANNEL, tmp_path / "fuller", lambda text: None)
+        copy_channel(s3, CHANNEL, tmp_path / "fuller", lambda text: None)
     assert set(read_files(tmp_path / "fuller")) <= {"b"}, "what is there is whole"
 
 
 def test_an_object_that_would_lie_elsewhere_is_refused(s3: Any, tmp_path: Path) -> None:
     s3.put_object(Bucket="data", Key="train/../../x", Body=b"1")
     with pytest.raises(ChannelError, match="would lie outside of"):
-        copy(s3, CHANNEL, tmp_path / "train", lambda text: None)
+        copy_channel(s3, CHANNEL, tmp_path / "train", lambda text: None)
     assert not read_files(tmp_path)

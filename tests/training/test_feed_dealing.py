@@ -12,11 +12,11 @@ import pytest
 from dyntrain.training.feed.dealing import (
     Piece,
     Position,
+    deal_objects,
     deal_pieces,
-    dealt,
     objects_in_order,
     remaining_pieces,
-    require_enough,
+    require_enough_parts,
     shard_streams,
     shards_of,
     too_many_channels_warning,
@@ -55,7 +55,7 @@ def test_each_record_is_read_once_an_epoch_whatever_the_ranks_do(
 ) -> None:
     everything = objects(counts)
     audit: Counter[tuple[str, int]] = Counter()
-    streams = dealt(everything, ranks[0], seed, 3)
+    streams = deal_objects(everything, ranks[0], seed, 3)
     for number in [*ranks[1:], 0]:
         positions = []
         for stream in streams:
@@ -71,7 +71,7 @@ def test_each_record_is_read_once_an_epoch_whatever_the_ranks_do(
 
 def test_from_two_to_four_to_one() -> None:
     everything = objects([5, 5, 5, 5, 5, 5])
-    two = dealt(everything, 2, None, 0)
+    two = deal_objects(everything, 2, None, 0)
     assert [[piece.source.key[-1] for piece in stream] for stream in two] == [["0", "2", "4"], ["1", "3", "5"]]
     rest = remaining_pieces(two, [Position(1, 2, 20), Position(0, 3, 30)])
     assert [(piece.source.key[-1], piece.record) for piece in rest] == [
@@ -132,9 +132,9 @@ def test_indices_beside_records_are_no_data() -> None:
 
 
 def test_fewer_parts_than_ranks_are_named() -> None:
-    require_enough("train", 4, "shards", 4)
+    require_enough_parts("train", 4, "shards", 4)
     with pytest.raises(ChannelError, match="channel train: 2 shards for 4 ranks: rank 2 would read nothing"):
-        require_enough("train", 2, "shards", 4)
+        require_enough_parts("train", 2, "shards", 4)
 
 
 def test_more_channels_than_sagemaker_takes_are_told_of() -> None:

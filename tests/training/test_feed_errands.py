@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dyntrain.training.feed.errands import Errands
+from dyntrain.training.feed.errands import ChildRequests
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import MOST_DEATHS
 from waiting import wait_for
@@ -24,7 +24,7 @@ class Desk:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.answers: list[Any] = []
-        self.errands = Errands(self.problems.append)
+        self.errands = ChildRequests(self.problems.append)
 
     def send(self, ask: Any) -> None:
         self.errands.send("train", ask, self.answers.append)

@@ -20,7 +20,7 @@ import pytest
 from channel_bed import Environ
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.feed.channels import channels_of
-from dyntrain.training.feed.keeper import Keeper
+from dyntrain.training.feed.keeper import FifoKeeper
 from faulty_s3 import Plan, faulty
 from feed_bed import Feed, noise, put, record_io, tf_record
 from feed_reader import named
@@ -330,16 +330,16 @@ def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, thro
     put(s3, {name: noise(name, 1) for name in ("a", "b", "c", "d")})
     now, sentences = [0.0], list[str]()
     channels = channels_of(["train=s3://data/train/"])
-    keeper = Keeper(tmp_path / "data", channels, 4, range(2), sentences.append, lambda: s3, lambda: now[0])
+    keeper = FifoKeeper(tmp_path / "data", channels, 4, range(2), sentences.append, lambda: s3, lambda: now[0])
     try:
         fd = os.open(tmp_path / "data" / "train_0_0", os.O_RDONLY | os.O_NONBLOCK)
-        wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_0_1").exists(), 30)
+        wait_for(lambda: keeper.handle_events(0.05) or (tmp_path / "data" / "train_0_1").exists(), 30)
         now[0] = 59.0
-        keeper.turn(0.05)
+        keeper.handle_events(0.05)
         assert not [line for line in sentences if "opened" in line]
         now[0] = 61.0
-        keeper.turn(0.05)
-        keeper.turn(0.05)
+        keeper.handle_events(0.05)
+        keeper.handle_events(0.05)
         assert sentences == [
             "channel train_1: not opened yet, 60 s after train_0 was; does that rank's program read it?"
         ], "ranks 2 and 3 are another machine's"
@@ -351,7 +351,7 @@ def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, thro
 def test_children_of_the_feed_are_no_second_readers(s3: Any, tmp_path: Path) -> None:
     """A child has what its parent has open until it has closed it; the program, opening a FIFO then, was ended."""
     put(s3, {"a": noise("a", 3)})
-    keeper = Keeper(tmp_path / "data", channels_of(["train=s3://data/train/"]), 1, range(1), print, lambda: s3)
+    keeper = FifoKeeper(tmp_path / "data", channels_of(["train=s3://data/train/"]), 1, range(1), print, lambda: s3)
     held, holds = os.pipe()
     slow = os.fork()
     if not slow:
@@ -360,8 +360,8 @@ def test_children_of_the_feed_are_no_second_readers(s3: Any, tmp_path: Path) -> 
     keeper.group = slow
     reader = subprocess.Popen(["cat", tmp_path / "data" / "train_0"], stdout=subprocess.PIPE)
     try:
-        wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_1").exists(), 30)
-        wait_for(lambda: keeper.turn(0.05) or keeper.problem or not keeper.is_reading, 30)
+        wait_for(lambda: keeper.handle_events(0.05) or (tmp_path / "data" / "train_1").exists(), 30)
+        wait_for(lambda: keeper.handle_events(0.05) or keeper.problem or not keeper.is_reading, 30)
         assert keeper.problem == ""
     finally:
         os.write(holds, b".")

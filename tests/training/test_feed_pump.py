@@ -16,7 +16,7 @@ import pytest
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
-from dyntrain.training.feed.feeder import Write, fork, messages, write_all
+from dyntrain.training.feed.feeder import Writer, fork, stream_messages, write_all
 from dyntrain.training.feed.places import S3Object
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, MOST_DEATHS, Pump
 from feed_bed import tf_record
@@ -42,7 +42,7 @@ class Dying:
         self.begun += 1
         left = self.draw.randint(self.most // 2, self.most)
 
-        def work(write: Write) -> None:
+        def work(write: Writer) -> None:
             def dying(contents: Sequence[bytes | memoryview]) -> None:
                 nonlocal left
                 for content in contents:
@@ -51,7 +51,7 @@ class Dying:
                     if left <= 0:
                         os.kill(os.getpid(), signal.SIGKILL)
 
-            write_all(dying, messages(read, STREAM, position, skip, "", library_crc()), "train")
+            write_all(dying, stream_messages(read, STREAM, position, skip, "", library_crc()), "train")
 
         return fork(work)
 
@@ -71,7 +71,7 @@ def test_whatever_dies_each_byte_is_written_once(seed: int, spliced: bool, monke
     deadline = Deadline(60)
     while pump.state == GOING:
         assert not deadline.passed()
-        pump.turn()
+        pump.move_data()
     pump.close()
     reader.join()
     os.close(reads)
@@ -86,7 +86,7 @@ def test_feeders_that_die_without_a_byte_are_given_up_with_the_place() -> None:
     pump = Pump("train_0", STREAM, writes, feeders)
     deadline = Deadline(60)
     while pump.state == GOING and not deadline.passed():
-        pump.turn()
+        pump.move_data()
     assert pump.state == FAILED
     assert pump.problem == f"train_0: its feeder ended {MOST_DEATHS} times at s3://b/a, byte 0, last by signal 9"
     assert feeders.begun == MOST_DEATHS + 1
@@ -103,7 +103,7 @@ def test_a_reader_that_leaves_leaves_no_feeder_behind() -> None:
     os.close(reads)
     deadline = Deadline(60)
     while pump.state == GOING and not deadline.passed():
-        pump.turn()
+        pump.move_data()
     assert pump.state == LEFT
     pump.close()
     assert children() == before

@@ -18,11 +18,16 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.feed.dealing import Piece, dealt
-from dyntrain.training.feed.feeder import Read
+from dyntrain.training.feed.dealing import Piece, deal_objects
+from dyntrain.training.feed.feeder import Reader
 from dyntrain.training.feed.frames import LINES, RECORDIO, TFRECORD, WHOLE_OBJECTS
 from dyntrain.training.feed.places import ChannelError, S3Object
-from dyntrain.training.feed.resuming import Resume, deal_remaining_data, position_after_records, resume_of
+from dyntrain.training.feed.resuming import (
+    ResumeRequest,
+    deal_remaining_data,
+    parse_resume_request,
+    position_after_records,
+)
 from feed_bed import Feed, noise, record_io, tf_record
 from feed_reader import named
 from hypothesis import given
@@ -224,8 +229,8 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
     def records_of(stream: list[Piece]) -> list[tuple[str, int]]:
         return [(one.source.key, record) for one in stream for record in range(one.record, sizes[one.source.key])]
 
-    first = dealt(objects, ranks[0], 1, 0)
-    resume, streams, audit = Resume(0, ranks[0]), first, Counter[tuple[str, int]]()
+    first = deal_objects(objects, ranks[0], 1, 0)
+    resume, streams, audit = ResumeRequest(0, ranks[0]), first, Counter[tuple[str, int]]()
     for number in [*ranks[1:], 1]:
         trained = [draw.draw(st.integers(0, len(records_of(stream)))) for stream in streams]
         for stream, count in zip(streams, trained, strict=True):
@@ -238,16 +243,16 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
 
 
 def test_what_a_rank_says_is_what_it_is_told() -> None:
-    resume = Resume(3, 4, ((640, 640), (1, 2, 3, 4)), "ab")
-    assert resume_of("train_0", resume.json_text().encode()) == resume
-    assert resume_of("train_0", b"{}") == Resume()
+    resume = ResumeRequest(3, 4, ((640, 640), (1, 2, 3, 4)), "ab")
+    assert parse_resume_request("train_0", resume.json_text().encode()) == resume
+    assert parse_resume_request("train_0", b"{}") == ResumeRequest()
 
 
 def test_more_records_than_a_stream_has_are_counted() -> None:
     body = tf_record(b"1") + tf_record(b"2")
-    read: Read = lambda source, at: body[at:]  # noqa: E731
+    read: Reader = lambda source, at: body[at:]  # noqa: E731
     stream = [Piece(S3Object("b", "k", len(body), "e"))]
     assert position_after_records(read, stream, 2, "")[0].pieces == 1
     assert position_after_records(read, stream, 5, "")[1] == 3
     with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records: its stream has 2"):
-        deal_remaining_data([stream], Resume(records=((5,),)), "", lambda: read)
+        deal_remaining_data([stream], ResumeRequest(records=((5,),)), "", lambda: read)

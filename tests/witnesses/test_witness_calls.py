@@ -19,7 +19,7 @@ from botocore.retries.standard import ThrottledRetryableChecker, TransientRetrya
 from botocore.session import Session
 from dyntrain.controller.adapters.aws import _TRANSIENT_ERROR_CODES
 from dyntrain.controller.cli.doctor.claims import CAUGHT_ERRORS, TRANSIENT_ERROR_CODES, CaughtError, claims
-from dyntrain.controller.jobs.verdict import SPOT_ENDED
+from dyntrain.controller.jobs.verdict import SPOT_END_CODES
 
 SERVICES = (
     "autoscaling",
@@ -201,7 +201,7 @@ def test_what_is_tried_again_is_known_to_botocore_or_believed_from_an_address() 
 
 def test_ec2s_model_names_the_reasons_by_which_a_job_is_taken_for_interrupted() -> None:
     named = re.findall(r"<code>([\w.]+)</code>", model("ec2").shape_for("StateReason").members["Message"].documentation)
-    assert set(SPOT_ENDED) == {code for code in named if "Spot" in code}
+    assert set(SPOT_END_CODES) == {code for code in named if "Spot" in code}
 
 
 # ---- what is only believed

@@ -49,14 +49,10 @@ def channels_of(options: Sequence[str]) -> list[Channel]:
         raise ChannelError(f"channel {repeated_names[0]} is given twice")
     folder_channels = {channel.name for channel in channels if channel.mode == FILE}
     for channel_name in channel_names:
-        matched = _RANK_NAME.fullmatch(channel_name)
-        if (
-            channel_name in folder_channels
-            and matched is not None
-            and matched[1] in set(channel_names) - folder_channels
-        ):
+        match = _RANK_NAME.fullmatch(channel_name)
+        if channel_name in folder_channels and match is not None and match[1] in set(channel_names) - folder_channels:
             raise ChannelError(
-                f"channel {channel_name}: its folder would have the name of a FIFO of channel {matched[1]}"
+                f"channel {channel_name}: its folder would have the name of a FIFO of channel {match[1]}"
             )
     return channels
 
@@ -64,18 +60,18 @@ def channels_of(options: Sequence[str]) -> list[Channel]:
 def channel_of(option: str) -> Channel:
     """Parse the value of one `--channel` option. Raises ChannelError."""
     name, _, source = option.partition("=")
-    settings: dict[str, str] = {}
-    while (matched := _SETTING.fullmatch(source)) is not None:
-        source = matched[1]
-        settings.setdefault(matched[2], matched[3])
-    mode_name, seed = settings.get("mode", PIPE).lower(), settings.get("shuffle")
+    channel_settings: dict[str, str] = {}
+    while (match := _SETTING.fullmatch(source)) is not None:
+        source = match[1]
+        channel_settings.setdefault(match[2], match[3])
+    mode_name, seed = channel_settings.get("mode", PIPE).lower(), channel_settings.get("shuffle")
     if mode_name not in MODES:
         raise ChannelError(f"channel {name}: mode={mode_name} must be one of {', '.join(MODES)}")
     if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
         raise ChannelError(f"channel {name}: shuffle={seed} must be a whole number")
     if mode_name == FILE and seed is not None:
         raise ChannelError(f"channel {name}: shuffle needs mode=pipe, as in a folder the program chooses the order")
-    format_name = settings.get("format", "")
+    format_name = channel_settings.get("format", "")
     return Channel(
         checked_name(name),
         checked_source(source),
@@ -90,5 +86,5 @@ def rank_of(name: str) -> tuple[str, int] | None:
 
     Returns None for a name without a rank.
     """
-    matched = _RANK_NAME.fullmatch(name)
-    return None if matched is None else (matched[1], int(matched[2]))
+    match = _RANK_NAME.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))

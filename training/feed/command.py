@@ -17,24 +17,24 @@ import boto3
 from botocore.config import Config
 from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
 from dyntrain.training.feed.configuration import write_channel_configuration
-from dyntrain.training.feed.copying import copy
+from dyntrain.training.feed.copying import copy_channel
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import too_many_channels_warning
 from dyntrain.training.feed.guardian import Guardian
-from dyntrain.training.feed.keeper import Keeper
+from dyntrain.training.feed.keeper import FifoKeeper
 from dyntrain.training.feed.opened import die_with_parent
 from dyntrain.training.feed.places import ChannelError
 
-TURN_SECONDS = 0.2  # longest wait for events before the program's state is checked again
+WAIT_SECONDS = 0.2  # longest wait for events before the program's state is checked again
 KILL_AFTER_SECONDS = 20.0  # between SIGTERM and SIGKILL
 S3_SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
 
 
 def make_s3_client(region: str | None) -> Any:
-    client: Any = boto3.session.Session(
+    make_client: Any = boto3.session.Session(
         region_name=region
     ).client  # the client's type has an overload for every AWS service
-    return client("s3", config=S3_SETTINGS)
+    return make_client("s3", config=S3_SETTINGS)
 
 
 def say(text: str) -> None:
@@ -83,13 +83,13 @@ def run(
     write_channel_configuration(root, channels, ranks)
     for channel in channels:
         if channel.mode == FILE:
-            copy(connect(), channel, root / channel.name, say)
+            copy_channel(connect(), channel, root / channel.name, say)
     return _run_program(
-        Keeper(root, channels, ranks, ranks_here, say, connect), command, _program_environment(root, channels)
+        FifoKeeper(root, channels, ranks, ranks_here, say, connect), command, _program_environment(root, channels)
     )
 
 
-def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run_program(keeper: FifoKeeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
     program = _start_program(command, environment)
     guardian = Guardian(program.pid)
     keeper.group = guardian.group
@@ -100,14 +100,14 @@ def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[st
         guardian.dismiss()
 
 
-def _run_to_end(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
+def _run_to_end(keeper: FifoKeeper, program: subprocess.Popen[bytes]) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda sig, _: _signal_group(program, sig))
     while (exit_code := program.poll()) is None and not keeper.problem:
-        keeper.turn(TURN_SECONDS)
+        keeper.handle_events(WAIT_SECONDS)
     deadline = time.monotonic() + KILL_AFTER_SECONDS
     while exit_code and keeper.is_listing and not keeper.problem and time.monotonic() < deadline:
-        keeper.turn(TURN_SECONDS)  # the program may have failed because of a channel that is still being listed
+        keeper.handle_events(WAIT_SECONDS)  # the program may have failed because of a channel that is not listed yet
     if not keeper.problem:
         return exit_code if exit_code is not None and exit_code >= 0 else 128 - (exit_code or 0)
     _signal_group(

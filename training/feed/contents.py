@@ -8,23 +8,23 @@ from typing import Any
 
 from dyntrain.training.feed.channels import Channel
 from dyntrain.training.feed.dealing import Piece, first_streams_of_epoch, objects_in_order, shards_of, without_indices
-from dyntrain.training.feed.errands import Errands
+from dyntrain.training.feed.errands import ChildRequests
 from dyntrain.training.feed.feeder import object_reader
 from dyntrain.training.feed.listing import list_objects_patiently
 from dyntrain.training.feed.places import ChannelError, S3Object, bucket_and_prefix
-from dyntrain.training.feed.resuming import Resume, deal_remaining_data, digest_of_objects
+from dyntrain.training.feed.resuming import ResumeRequest, deal_remaining_data, digest_of_objects
 
 
-class Contents:
+class ChannelContents:
     """The S3 objects and the ranks' streams of all channels. The function `say` prints a message."""
 
-    def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
-        self._s3, self._errands, self._say = s3, errands, say
+    def __init__(self, s3: Any, child_requests: ChildRequests, say: Callable[[str], None]) -> None:
+        self._s3, self._child_requests, self._say = s3, child_requests, say
         self._objects: dict[str, list[S3Object]] = {}
         # By (channel's name, whether ranks share the channel, resume request); None while being computed
-        self._remaining: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
+        self._remaining: dict[tuple[str, bool, ResumeRequest], list[list[Piece]] | None] = {}
 
-    def ask_for(self, channel: Channel, on_listed: Callable[[], None]) -> None:
+    def start_listing(self, channel: Channel, on_listed: Callable[[], None]) -> None:
         """List the channel's objects in a child process, then call `on_listed`, which may raise ChannelError."""
 
         def list_in_child() -> list[tuple[object, ...]]:
@@ -35,7 +35,7 @@ class Contents:
             self._objects[channel.name] = self._nonempty_objects(channel, objects)
             on_listed()
 
-        self._errands.send(channel.name, list_in_child, store_objects)
+        self._child_requests.send(channel.name, list_in_child, store_objects)
 
     def is_listed(self, channel: Channel) -> bool:
         return channel.name in self._objects
@@ -52,7 +52,7 @@ class Contents:
             channel.name, objects, bucket_and_prefix(channel.source)[1], ranks, channel.seed, epoch
         )
 
-    def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
+    def remaining_streams(self, channel: Channel, resume: ResumeRequest, *, shared: bool) -> list[list[Piece]] | None:
         """Return the data of an epoch that no rank has trained on, as one stream for each rank.
 
         Returns None while the streams are still being computed: call this method again later. Raises ChannelError.
@@ -89,10 +89,10 @@ class Contents:
                     for stream in numbered_streams
                 ]
 
-            self._errands.send(channel.name, deal_in_child, store_streams)
+            self._child_requests.send(channel.name, deal_in_child, store_streams)
         return self._remaining[request_key]
 
-    def resume_answer(self, channel: Channel, resume: Resume) -> Resume:
+    def resume_answer(self, channel: Channel, resume: ResumeRequest) -> ResumeRequest:
         """Return the answer to a resume request: the request with a digest of the channel's objects added."""
         return resume._replace(objects=digest_of_objects(self._objects[channel.name]))
 
@@ -101,14 +101,14 @@ class Contents:
 
         Raises ChannelError if all objects of the channel are empty, or all objects of one shard.
         """
-        nonempty = [source for source in objects if source.size]
-        if not nonempty:
+        nonempty_objects = [source for source in objects if source.size]
+        if not nonempty_objects:
             problem = "all its objects are empty" if objects else f"there is no object at {channel.source}"
             raise ChannelError(f"channel {channel.name}: {problem}")
-        if len(nonempty) < len(objects):
+        if len(nonempty_objects) < len(objects):
             empty_object = next(source for source in objects if not source.size)
             self._say(
-                f"channel {channel.name}: {len(objects) - len(nonempty)} empty objects are skipped, such as "
+                f"channel {channel.name}: {len(objects) - len(nonempty_objects)} empty objects are skipped, such as "
                 f"{empty_object}"
             )
         shards = shards_of(objects, bucket_and_prefix(channel.source)[1]) if channel.is_divided else None
@@ -118,4 +118,4 @@ class Contents:
                     f"channel {channel.name}: shard {rank} has only empty objects, such as {shard[0]}: "
                     f"rank {rank} would read nothing"
                 )
-        return nonempty
+        return nonempty_objects

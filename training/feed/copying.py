@@ -25,7 +25,7 @@ PARTIAL_SUFFIX = ".part"  # of a file that is being copied
 _CopyRecord = tuple[str, str, int, int]  # path, ETag, size, time of the last change
 
 
-def copy(
+def copy_channel(
     s3: Any,
     channel: Channel,
     folder: Path,

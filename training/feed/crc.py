@@ -9,12 +9,12 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def _crc_table() -> list[int]:
-    table = []
+    crc_table = []
     for value in range(256):
         for _ in range(8):
             value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return table
+        crc_table.append(value)
+    return crc_table
 
 
 _CRC_TABLE = _crc_table()
@@ -42,8 +42,8 @@ def library_crc() -> Callable[[bytes], int] | None:
         except ImportError:
             continue
         if getattr(module, "implementation", "c") != "python":
-            crc: Callable[[bytes], int] = getattr(module, function_name)
-            return crc
+            crc_function: Callable[[bytes], int] = getattr(module, function_name)
+            return crc_function
     return None
 
 

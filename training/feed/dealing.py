@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     offset: int = 0  # byte at which this record begins
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # in bytes
         """The piece's size in bytes."""
         return self.source.size - self.offset
 
@@ -72,14 +72,14 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
     """
     shards: dict[int, list[S3Object]] = {}
     for source in objects:
-        matched = _SHARD.match(source.key[len(prefix) :].lstrip("/"))
-        if matched is None:
+        match = _SHARD.match(source.key[len(prefix) :].lstrip("/"))
+        if match is None:
             return None
-        shards.setdefault(int(matched[1]), []).append(source)
+        shards.setdefault(int(match[1]), []).append(source)
     return [shards[rank] for rank in range(len(shards))] if shards and max(shards) == len(shards) - 1 else None
 
 
-def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
+def deal_objects(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """Deal the objects into one stream for each rank, so that the streams have about equal sizes in bytes."""
     return deal_pieces([Piece(source) for source in objects_in_order(objects, seed, epoch)], ranks)
 
@@ -101,13 +101,13 @@ def first_streams_of_epoch(
     """
     shards = shards_of(objects, prefix)
     if shards is not None and len(shards) > 1:
-        require_enough(channel, len(shards), "shards", ranks)
+        require_enough_parts(channel, len(shards), "shards", ranks)
         return shard_streams(shards, ranks, seed, epoch)
-    require_enough(channel, len(objects), "objects", ranks)
-    return dealt(objects, ranks, seed, epoch)
+    require_enough_parts(channel, len(objects), "objects", ranks)
+    return deal_objects(objects, ranks, seed, epoch)
 
 
-def require_enough(channel: str, part_count: int, part_name: str, ranks: int) -> None:
+def require_enough_parts(channel: str, part_count: int, part_name: str, ranks: int) -> None:
     """Check that each rank has data to read.
 
     Raises ChannelError if `part_count`, the number of shards or objects, is smaller than the number of ranks.

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyntrain.training.feed.feeder import Write, fork
+from dyntrain.training.feed.feeder import Writer, fork
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import MOST_DEATHS
 
 
 @dataclass
-class _Errand:
-    channel: str  # name
+class _ChildRequest:
+    channel: str  # the channel's name
     request: Callable[[], Any]  # runs in the child process
     on_answer: Callable[[Any], None]
     child_pid: int
@@ -26,7 +26,7 @@ class _Errand:
     child_deaths: int = 0  # unsuccessful children so far
 
 
-class Errands:
+class ChildRequests:
     """All S3 requests in progress.
 
     `fail` is called with the error message of a failed request. Call the methods from one thread only.
@@ -34,7 +34,7 @@ class Errands:
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
-        self._running: dict[int, _Errand] = {}
+        self._running: dict[int, _ChildRequest] = {}
 
     @property
     def pipes(self) -> set[int]:
@@ -46,7 +46,7 @@ class Errands:
 
     @property
     def child_pids(self) -> set[int]:
-        return {errand.child_pid for errand in self._running.values()}
+        return {child.child_pid for child in self._running.values()}
 
     def send(
         self, channel: str, request: Callable[[], Any], on_answer: Callable[[Any], None], child_deaths: int = 0
@@ -56,7 +56,7 @@ class Errands:
         The result of `request` is sent as JSON and passed to `on_answer`.
         """
 
-        def write_answer(write: Write) -> None:
+        def write_answer(write: Writer) -> None:
             try:
                 answer = ["", request()]
             except ChannelError as error:
@@ -65,35 +65,35 @@ class Errands:
 
         child_pid, pipe = fork(write_answer)
         os.set_blocking(pipe, False)
-        self._running[pipe] = _Errand(channel, request, on_answer, child_pid, child_deaths=child_deaths)
+        self._running[pipe] = _ChildRequest(channel, request, on_answer, child_pid, child_deaths=child_deaths)
 
     def read_answer(self, pipe: int) -> None:
         """Read from a child's pipe, and handle the child's answer once complete.
 
         Raises ChannelError if `on_answer` raises ChannelError.
         """
-        errand = self._running[pipe]
+        child = self._running[pipe]
         try:
-            received = os.read(pipe, 1024 * 1024)
+            received_bytes = os.read(pipe, 1024 * 1024)
         except BlockingIOError:
             return
-        errand.answer_bytes += received
-        if received:
+        child.answer_bytes += received_bytes
+        if received_bytes:
             return
         os.close(pipe)
-        os.waitpid(errand.child_pid, 0)
+        os.waitpid(child.child_pid, 0)
         del self._running[pipe]
         try:
-            problem, answer = json.loads(errand.answer_bytes)
+            problem, answer = json.loads(child.answer_bytes)
         except ValueError:  # the child was killed
-            if errand.child_deaths < MOST_DEATHS:
-                self.send(errand.channel, errand.request, errand.on_answer, errand.child_deaths + 1)
+            if child.child_deaths < MOST_DEATHS:
+                self.send(child.channel, child.request, child.on_answer, child.child_deaths + 1)
             else:
                 self._fail(
-                    f"channel {errand.channel}: the child process for requests to S3 ended {MOST_DEATHS + 1} times"
+                    f"channel {child.channel}: the child process for requests to S3 ended {MOST_DEATHS + 1} times"
                 )
             return
         if problem:
-            self._fail(f"channel {errand.channel}: {problem}")
+            self._fail(f"channel {child.channel}: {problem}")
         else:
-            errand.on_answer(answer)
+            child.on_answer(answer)

@@ -25,11 +25,11 @@ from dyntrain.training.feed.stream import ObjectStream
 
 DATA, END, PROBLEM = range(3)  # kinds of messages
 HEADER = struct.Struct("<BIQQI")  # kind of message, position after its data, length of its data
-MOST_AT_ONCE = 256 * 1024  # bytes of a message, unless a single record is longer
+MESSAGE_BYTES = 256 * 1024  # bytes of a message, unless a single record is longer
 HELD_SECONDS = 60.0  # for which a finished feeder keeps its FIFO open, unless it is killed first
 HEAD_BYTES = 12  # first bytes of an object, which show its format
-Read = Callable[[S3Object, int], bytes]  # reads available data from a byte on
-Write = Callable[[Sequence["bytes | memoryview"]], object]
+Reader = Callable[[S3Object, int], bytes]  # reads available data from a byte on
+Writer = Callable[[Sequence["bytes | memoryview"]], object]  # writes all buffers into a pipe
 
 
 class Message(NamedTuple):
@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
     kind: int  # DATA, END or PROBLEM
     position: Position  # after the data
-    data: memoryview = memoryview(b"")
+    data: memoryview = memoryview(b"")  # bytes for the FIFO, or the text of a problem
 
 
 class Part(NamedTuple):
@@ -46,13 +46,13 @@ class Part(NamedTuple):
     The record after the part is the object's record number `record`, and begins at byte `offset` of the object.
     """
 
-    data: memoryview
+    data: memoryview  # the part's bytes
     record: int  # number of the next record in the object
     offset: int  # byte at which the next record begins
 
 
-def messages(
-    read: Read, stream: Stream, position: Position, skip_bytes: int, format_name: str, crc: Checksum | None
+def stream_messages(
+    read: Reader, stream: Stream, position: Position, skip_bytes: int, format_name: str, crc: Checksum | None
 ) -> Iterator[Message]:
     """Yield messages with the stream's data from `position` on, without the first `skip_bytes` bytes of the data.
 
@@ -63,18 +63,18 @@ def messages(
         if piece_index == position.pieces and (position.record or position.offset):
             piece = piece._replace(record=position.record, offset=position.offset)
         format_name, first_bytes = detected_format(read, piece, format_name)
-        for part in parts(read, piece, first_bytes, format_name, crc):
+        for part in read_parts(read, piece, first_bytes, format_name, crc):
             skipped_bytes = min(skip_bytes, len(part.data))
             skip_bytes -= skipped_bytes
             ends_object = part.offset == piece.source.size
-            position_after = (
+            next_position = (
                 Position(piece_index + 1) if ends_object else Position(piece_index, part.record, part.offset)
             )
-            yield Message(DATA, position_after, part.data[skipped_bytes:])
+            yield Message(DATA, next_position, part.data[skipped_bytes:])
     yield Message(END, Position(len(stream)))
 
 
-def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, bytes]:
+def detected_format(read: Reader, piece: Piece, format_name: str) -> tuple[str, bytes]:
     """Return the format of the piece's records, and the bytes that were read to detect the format.
 
     Raises ChannelError.
@@ -85,7 +85,7 @@ def detected_format(read: Read, piece: Piece, format_name: str) -> tuple[str, by
     return format_of(first_bytes[:HEAD_BYTES], piece.source.key), b"" if piece.offset else first_bytes
 
 
-def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
+def read_parts(read: Reader, piece: Piece, buffer: bytes, format_name: str, crc: Checksum | None) -> Iterator[Part]:
     """Read a piece of an object, and yield the piece in parts.
 
     `buffer` contains the first bytes of the piece, which were read before.
@@ -95,26 +95,26 @@ def parts(read: Read, piece: Piece, buffer: bytes, format_name: str, crc: Checks
     source, record, offset = piece
     needed_bytes = 1
     while offset < source.size:
-        buffer = _read_more(read, source, offset, buffer, min(max(needed_bytes, MOST_AT_ONCE), source.size - offset))
+        buffer = _read_more(read, source, offset, buffer, min(max(needed_bytes, MESSAGE_BYTES), source.size - offset))
         ends_object = offset + len(buffer) == source.size
         try:
-            end, records, needed_bytes = split(format_name, buffer, ends_object, crc)
+            records_end, record_count, needed_bytes = split(format_name, buffer, ends_object, crc)
         except DamagedRecord as error:
             sound_records = split(format_name, buffer[: error.offset], False, None).records
             raise ChannelError(
                 f"{source}, record {record + sound_records}, at byte {offset + error.offset}: the record is "
                 f"damaged: {error}"
             ) from error
-        part_data = memoryview(buffer)[:end]
+        part_data = memoryview(buffer)[:records_end]
         if ends_object and format_name == LINES and not buffer.endswith(b"\n"):
             part_data = memoryview(
                 buffer + b"\n"
             )  # otherwise the next object's first line would be joined to this line
-        offset, record, buffer = offset + end, record + records, buffer[end:]
+        offset, record, buffer = offset + records_end, record + record_count, buffer[records_end:]
         yield Part(part_data, record, offset)
 
 
-def _read_more(read: Read, source: S3Object, offset: int, buffer: bytes, needed_bytes: int) -> bytes:
+def _read_more(read: Reader, source: S3Object, offset: int, buffer: bytes, needed_bytes: int) -> bytes:
     """Return `buffer` (the object's bytes from `offset` on), extended by reading to at least `needed_bytes` bytes."""
     buffers, buffered_bytes = [buffer], len(buffer)
     while buffered_bytes < needed_bytes:
@@ -123,7 +123,7 @@ def _read_more(read: Read, source: S3Object, offset: int, buffer: bytes, needed_
     return b"".join(buffers)
 
 
-def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
+def write_all(write: Writer, sequence: Iterator[Message], channel: str) -> None:
     """Write the messages of `sequence`. If `sequence` raises ChannelError, write a last message with the error."""
     position = Position(0)
     try:
@@ -135,7 +135,7 @@ def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
         write([HEADER.pack(PROBLEM, *position, len(sentence)), sentence])
 
 
-def object_reader(s3: Any) -> Read:
+def object_reader(s3: Any) -> Reader:
     """Return a function that reads objects from S3, and that keeps only the object open that was read last."""
     streams: dict[S3Object, ObjectStream] = {}
 
@@ -150,7 +150,7 @@ def object_reader(s3: Any) -> Read:
     return read
 
 
-def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
+def fork(work: Callable[[Writer], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
     """Fork a child that runs `work`, which writes into a pipe. Returns the child's pid and the pipe's read end.
 
     With a `group`, the child joins the process group `group`, so the child can outlive its parent until the group is

@@ -25,9 +25,9 @@ HEADER = struct.Struct("<II")  # of a RecordIO frame: MAGIC, then kind and lengt
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # kinds of RecordIO frames: a whole record, or a part of a record
 _LENGTH = struct.Struct("<Q")  # of a TFRecord's length field
 _CRC = struct.Struct("<I")  # of a TFRecord's checksum field
-_TF_HEADER, _TF_FRAME = 12, 16  # bytes
-NO_BOUND = 1 << 62  # records
-Checksum = Callable[[bytes], int]
+_TF_HEADER_BYTES, _TF_FRAME_BYTES = 12, 16  # of a TFRecord without its data
+NO_LIMIT = 1 << 62  # more records than any buffer contains
+Checksum = Callable[[bytes], int]  # computes a checksum
 
 
 class DamagedRecord(ValueError):
@@ -38,10 +38,10 @@ class DamagedRecord(ValueError):
         self.offset = offset
 
 
-class Split(NamedTuple):
+class SplitResult(NamedTuple):
     """The result of `split`: the buffer contains `records` whole records, which end at byte `end`.
 
-    The record after these needs at least `wanted` bytes in the buffer.
+    The next record needs at least `wanted` bytes in the buffer.
     """
 
     end: int  # byte after the last whole record
@@ -53,7 +53,7 @@ def format_of(first_bytes: bytes, name: str) -> str:
     """Detect the format of an object's records by the object's first twelve bytes, or else by the object's name."""
     if len(first_bytes) >= HEADER.size and HEADER.unpack_from(first_bytes)[0] == MAGIC:
         return RECORDIO
-    if len(first_bytes) >= _TF_HEADER and _checksum_matches(first_bytes, 0, 8):
+    if len(first_bytes) >= _TF_HEADER_BYTES and _checksum_matches(first_bytes, 0, 8):
         return TFRECORD
     for suffix, format_name in FORMAT_BY_SUFFIX.items():
         if name.lower().endswith(suffix):
@@ -68,7 +68,7 @@ def checked_format(format_name: str) -> str:
     return format_name.lower()
 
 
-def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | None) -> Split:
+def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | None) -> SplitResult:
     """Find the whole records at the start of the buffer.
 
     `ends_object` says whether the object ends where the buffer ends.
@@ -76,30 +76,30 @@ def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | No
     If `crc` is None, the contents of TFRecords are not checked. Raises DamagedRecord.
     """
     if format_name == TFRECORD:
-        found_records = _tf_records(buffer, crc)
+        split_result = _split_tfrecords(buffer, crc)
     elif format_name == RECORDIO:
-        found_records = _record_io(buffer)
+        split_result = _split_recordio(buffer)
     elif format_name == LINES:
-        end = len(buffer) if ends_object else buffer.rfind(b"\n") + 1
+        lines_end = len(buffer) if ends_object else buffer.rfind(b"\n") + 1
         has_unended_line = ends_object and bool(buffer) and not buffer.endswith(b"\n")
-        return Split(end, buffer.count(b"\n", 0, end) + has_unended_line, len(buffer) - end + 1)
+        return SplitResult(lines_end, buffer.count(b"\n", 0, lines_end) + has_unended_line, len(buffer) - lines_end + 1)
     else:
-        return Split(len(buffer), int(ends_object))
-    if ends_object and found_records.end < len(buffer):
-        raise DamagedRecord(found_records.end, "the object ends within the record")
-    return found_records
+        return SplitResult(len(buffer), int(ends_object))
+    if ends_object and split_result.end < len(buffer):
+        raise DamagedRecord(split_result.end, "the object ends within the record")
+    return split_result
 
 
 def end_of(format_name: str, buffer: bytes, records: int) -> int:
     """Return the offset after the first `records` records in the buffer, which must be complete."""
     if format_name == TFRECORD:
-        return _tf_records(buffer, None, records).end
+        return _split_tfrecords(buffer, None, records).end
     if format_name == RECORDIO:
-        return _record_io(buffer, records).end
-    end = 0
+        return _split_recordio(buffer, records).end
+    lines_end = 0
     for _ in range(records):
-        end = buffer.index(b"\n", end) + 1
-    return end
+        lines_end = buffer.index(b"\n", lines_end) + 1
+    return lines_end
 
 
 def _checksum_matches(buffer: bytes, start: int, length: int, crc: Checksum = crc32c_by_table) -> bool:
@@ -107,35 +107,35 @@ def _checksum_matches(buffer: bytes, start: int, length: int, crc: Checksum = cr
     return masked_crc(crc(buffer[start : start + length])) == expected_crc
 
 
-def _tf_records(buffer: bytes, crc: Checksum | None, limit: int = NO_BOUND) -> Split:
+def _split_tfrecords(buffer: bytes, crc: Checksum | None, limit: int = NO_LIMIT) -> SplitResult:
     offset = record_count = 0
     size = len(buffer)
-    while size - offset >= _TF_HEADER and record_count < limit:
+    while size - offset >= _TF_HEADER_BYTES and record_count < limit:
         if not _checksum_matches(buffer, offset, 8, crc or crc32c_by_table):
             raise DamagedRecord(offset, "the checksum of the record's length is wrong")
         length = _LENGTH.unpack_from(buffer, offset)[0]
-        if size - offset < length + _TF_FRAME:
-            return Split(offset, record_count, length + _TF_FRAME)
-        if crc is not None and not _checksum_matches(buffer, offset + _TF_HEADER, length, crc):
+        if size - offset < length + _TF_FRAME_BYTES:
+            return SplitResult(offset, record_count, length + _TF_FRAME_BYTES)
+        if crc is not None and not _checksum_matches(buffer, offset + _TF_HEADER_BYTES, length, crc):
             raise DamagedRecord(offset, "the checksum of the record is wrong")
-        offset += length + _TF_FRAME
+        offset += length + _TF_FRAME_BYTES
         record_count += 1
-    return Split(offset, record_count, _TF_FRAME)
+    return SplitResult(offset, record_count, _TF_FRAME_BYTES)
 
 
-def _record_io(buffer: bytes, limit: int = NO_BOUND) -> Split:
-    end = offset = record_count = 0
+def _split_recordio(buffer: bytes, limit: int = NO_LIMIT) -> SplitResult:
+    records_end = offset = record_count = 0
     in_record = False
     while len(buffer) - offset >= HEADER.size and record_count < limit:
         magic, length_word = HEADER.unpack_from(buffer, offset)
         part_kind, length = length_word >> 29, length_word & (1 << 29) - 1
         if magic != MAGIC or part_kind > LAST or (part_kind in (MIDDLE, LAST)) != in_record:
-            raise DamagedRecord(end, "no record begins here")
+            raise DamagedRecord(records_end, "no record begins here")
         next_offset = offset + HEADER.size + (length + 3) // 4 * 4
         if next_offset > len(buffer):
-            return Split(end, record_count, next_offset - end)
+            return SplitResult(records_end, record_count, next_offset - records_end)
         offset, in_record = next_offset, part_kind in (FIRST, MIDDLE)
         if not in_record:
-            end = offset
+            records_end = offset
             record_count += 1
-    return Split(end, record_count, offset - end + HEADER.size)
+    return SplitResult(records_end, record_count, offset - records_end + HEADER.size)

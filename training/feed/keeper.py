@@ -16,22 +16,22 @@ from typing import Any
 from dyntrain.training.feed import opened as opened_files
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of
 from dyntrain.training.feed.configuration import write_channel_configuration
-from dyntrain.training.feed.contents import Contents
+from dyntrain.training.feed.contents import ChannelContents
 from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
-from dyntrain.training.feed.errands import Errands
-from dyntrain.training.feed.feeder import Write, fork, messages, object_reader, write_all
-from dyntrain.training.feed.fifos import RESUME, RESUMED, Fifo, delete_old_fifos
-from dyntrain.training.feed.offered import Offered, unopened_warnings
+from dyntrain.training.feed.errands import ChildRequests
+from dyntrain.training.feed.feeder import Writer, fork, object_reader, stream_messages, write_all
+from dyntrain.training.feed.fifos import ANSWER_SUFFIX, RESUME_SUFFIX, Fifo, delete_old_fifos
+from dyntrain.training.feed.offered import FifoOffer, unopened_warnings
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
-from dyntrain.training.feed.resuming import Resume, resume_of
+from dyntrain.training.feed.resuming import ResumeRequest, parse_resume_request
 
 LOOK_SECONDS = 0.1  # between checks for resume requests
-Say = Callable[[str], None]
+Say = Callable[[str], None]  # prints a message
 
 
-class Keeper:
+class FifoKeeper:
     """Creates, watches and fills all FIFOs of a program.
 
     `ranks` is the number of ranks at the job's start. `ranks_here` are the ranks on this machine. `problem` is "", or
@@ -55,28 +55,28 @@ class Keeper:
         self.group = 0  # the feeders' process group, once there is a guardian
         self._s3 = connect()
         self._crc = library_crc()
-        self._opened = opened_files.Opened()
-        self._errands = Errands(self._set_problem)
-        self._contents = Contents(self._s3, self._errands, say)
+        self._watcher = opened_files.FifoWatcher()
+        self._child_requests = ChildRequests(self._set_problem)
+        self._contents = ChannelContents(self._s3, self._child_requests, say)
         self._pumps: list[Pump] = []
         self._abandoned: list[Pump] = []  # of resumed epochs: the readers of the old FIFOs get no end of data
         root.mkdir(parents=True, exist_ok=True)
         delete_old_fifos(root)
-        self.offered: list[Offered] = []
+        self.offered: list[FifoOffer] = []
         for channel in channels:
             if channel.mode != PIPE:
                 continue
-            self.offered.append(Offered(channel.name, channel, None, None))
+            self.offered.append(FifoOffer(channel.name, channel, None, None))
             if channel.is_divided:
-                self.offered += [Offered(channel.name_of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
-            self._contents.ask_for(channel, partial(self._on_listed, channel))
+                self.offered += [FifoOffer(channel.name_of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
+            self._contents.start_listing(channel, partial(self._on_listed, channel))
         for entry in self.offered:
             entry.fifo = self._offer_fifo(entry, 0)
 
-    def turn(self, at_most_seconds: float) -> None:
+    def handle_events(self, at_most_seconds: float) -> None:
         """Wait up to `at_most_seconds` for events of FIFOs and child processes, and handle the events."""
         poller = select.poll()
-        for fd in (self._opened.fileno(), *self._errands.pipes):
+        for fd in (self._watcher.fileno(), *self._child_requests.pipes):
             poller.register(fd, select.POLLIN)
         pumps_by_fd: dict[int, Pump] = {}
         for pump in (pump for pump in self._pumps if pump.state == GOING):
@@ -89,19 +89,19 @@ class Keeper:
             poller.register(pump.fifo_descriptor, 0)
         ready_descriptors = {fd for fd, _ in poller.poll(int(at_most_seconds * 1000))}
         try:
-            for pipe in ready_descriptors & self._errands.pipes:
-                self._errands.read_answer(pipe)
+            for pipe in ready_descriptors & self._child_requests.pipes:
+                self._child_requests.read_answer(pipe)
             for fd in ready_descriptors & set(pumps_by_fd):
                 pumps_by_fd[fd].hang_up()
             for pump in self._pumps:
                 if pump.awaited_descriptor[0] in ready_descriptors:
-                    pump.turn()
+                    pump.move_data()
             self._close_finished_pumps(ready_descriptors)
-            for watch in self._opened.opened_watches():
+            for watch in self._watcher.opened_watches():
                 self._handle_watch(watch)
             if self._clock() >= self._looks_at:
                 self._looks_at = self._clock() + LOOK_SECONDS
-                for path in self.root.glob(f"*{RESUME}"):
+                for path in self.root.glob(f"*{RESUME_SUFFIX}"):
                     self._handle_resume_request(path)
         except ChannelError as error:
             self._set_problem(str(error))
@@ -128,21 +128,21 @@ class Keeper:
                     fifo.withdraw()
             if entry.waits_for_list:
                 os.close(entry.write_end)
-        self._opened.close()
+        self._watcher.close()
 
     def _set_problem(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    def _offer_fifo(self, entry: Offered, epoch: int) -> Fifo:
-        return Fifo(self.root / f"{entry.name}_{epoch}", self._opened)
+    def _offer_fifo(self, entry: FifoOffer, epoch: int) -> Fifo:
+        return Fifo(self.root / f"{entry.name}_{epoch}", self._watcher)
 
     def _on_listed(self, channel: Channel) -> None:
         for entry in self.offered:
             if entry.waits_for_list and entry.channel is channel:
                 entry.waits_for_list = False
-                self._pump(entry)
+                self._start_pump(entry)
 
-    def stream(self, entry: Offered, epoch: int) -> list[Piece]:
+    def stream(self, entry: FifoOffer, epoch: int) -> list[Piece]:
         """Return the pieces of objects that a FIFO delivers in an epoch. Raises ChannelError."""
         if epoch in entry.resumed_streams:
             return entry.resumed_streams[epoch]
@@ -155,24 +155,24 @@ class Keeper:
 
         Raises ChannelError.
         """
-        name, content = path.name[: -len(RESUME)], path.read_bytes()
+        name, content = path.name[: -len(RESUME_SUFFIX)], path.read_bytes()
         if not content:
             return  # still being written
-        resume = resume_of(name, content)
-        entry = self._entry_of_rank(name, resume)
+        request = parse_resume_request(name, content)
+        entry = self._entry_of_rank(name, request)
         if not self._contents.is_listed(entry.channel):
             return
-        streams = self._contents.remaining_streams(entry.channel, resume, shared=entry.rank is not None)
+        streams = self._contents.remaining_streams(entry.channel, request, shared=entry.rank is not None)
         if streams is None:
             return
-        self._offer_resumed_epoch(entry, resume.epoch, streams[entry.rank or 0])
-        answer_file = self.root / f"{name}{RESUMED}"
+        self._offer_resumed_epoch(entry, request.epoch, streams[entry.rank or 0])
+        answer_file = self.root / f"{name}{ANSWER_SUFFIX}"
         temporary_file = answer_file.with_name(f".{answer_file.name}")
-        temporary_file.write_text(self._contents.resume_answer(entry.channel, resume).json_text())
+        temporary_file.write_text(self._contents.resume_answer(entry.channel, request).json_text())
         temporary_file.rename(answer_file)
         path.unlink()
 
-    def _entry_of_rank(self, name: str, resume: Resume) -> Offered:
+    def _entry_of_rank(self, name: str, resume: ResumeRequest) -> FifoOffer:
         """Return the entry in `offered` with this name, or add an entry for a new rank. Raises ChannelError."""
         entry = next((entry for entry in self.offered if entry.name == name), None)
         if entry is None:
@@ -182,18 +182,18 @@ class Keeper:
                 None,
             )
             if channel_entry is None:
-                raise ChannelError(f"{name}{RESUME}: there is no channel {name}")
-            entry = Offered(name, channel_entry.channel, rank, resume.ranks)
+                raise ChannelError(f"{name}{RESUME_SUFFIX}: there is no channel {name}")
+            entry = FifoOffer(name, channel_entry.channel, rank, resume.ranks)
             self.offered.append(entry)
             write_channel_configuration(self.root, self._channels, resume.ranks)
         is_undivided = entry.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
         if is_undivided or (entry.rank or 0) >= resume.ranks:
-            raise ChannelError(f"{name}{RESUME}: a job of {resume.ranks} ranks has no rank that reads {name}")
+            raise ChannelError(f"{name}{RESUME_SUFFIX}: a job of {resume.ranks} ranks has no rank that reads {name}")
         if entry.rank is not None:
             entry.ranks = resume.ranks
         return entry
 
-    def _offer_resumed_epoch(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
+    def _offer_resumed_epoch(self, entry: FifoOffer, epoch: int, stream: list[Piece]) -> None:
         """Create the FIFO for the remaining data of a resumed epoch.
 
         A process that still reads the epoch's old FIFO gets no more data, and no end of data.
@@ -219,9 +219,9 @@ class Keeper:
             if entry.guard is not None and entry.guard.watch == watch:
                 self._refuse_second_reader(entry, entry.guard)
                 return
-        self._opened.mark_handled(watch)  # of a withdrawn FIFO
+        self._watcher.mark_handled(watch)  # of a withdrawn FIFO
 
-    def _handle_open(self, entry: Offered, opened_fifo: Fifo) -> None:
+    def _handle_open(self, entry: FifoOffer, opened_fifo: Fifo) -> None:
         entry.write_end = opened_fifo.replace_by_guard()
         if entry.guard is not None:
             entry.guard.withdraw()
@@ -230,11 +230,11 @@ class Keeper:
         entry.epoch += 1
         entry.fifo = self._offer_fifo(entry, entry.epoch)
         if self._contents.is_listed(entry.channel):
-            self._pump(entry)
+            self._start_pump(entry)
         else:
             entry.waits_for_list = True
 
-    def _pump(self, entry: Offered) -> None:
+    def _start_pump(self, entry: FifoOffer) -> None:
         """Start to fill the FIFO that a reader has opened.
 
         Raises ChannelError if several processes opened the FIFO at once, as no process can be refused any more.
@@ -256,18 +256,18 @@ class Keeper:
 
     def _own_pids(self) -> set[int]:
         """The pids of this process's children, which also have FIFOs open and are no readers."""
-        return {self.group, *self._errands.child_pids, *(pump.child_pid for pump in self._pumps)}
+        return {self.group, *self._child_requests.child_pids, *(pump.child_pid for pump in self._pumps)}
 
     def _start_feeder(
         self, channel: Channel, stream: list[Piece], fifo_end: int, position: Position, skip: int
     ) -> tuple[int, int]:
-        def write_messages(write: Write) -> None:
-            sequence = messages(object_reader(self._s3), stream, position, skip, channel.format, self._crc)
-            write_all(write, sequence, channel.name)
+        def write_messages(write: Writer) -> None:
+            messages = stream_messages(object_reader(self._s3), stream, position, skip, channel.format, self._crc)
+            write_all(write, messages, channel.name)
 
         return fork(write_messages, fifo_end, self.group)
 
-    def _refuse_second_reader(self, entry: Offered, guard: Fifo) -> None:
+    def _refuse_second_reader(self, entry: FifoOffer, guard: Fifo) -> None:
         process_names = [
             opened_files.describe_process(pid)
             for pid in opened_files.pids_with_open_file(guard.descriptor, self._own_pids())

@@ -104,15 +104,15 @@ def _objects_in_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
     address = f"s3://{bucket}/{key}"
     with translated_s3_errors(address):
         manifest_bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    keys_bucket, keys = manifest_of(manifest_bytes, address)
+    keys_bucket, object_keys = manifest_of(manifest_bytes, address)
 
-    def object_named(key: str) -> S3Object:
+    def existing_object(key: str) -> S3Object:
         found_object = look_up_object(s3, keys_bucket, key)
         if found_object is None:
             raise ChannelError(f"{address} names s3://{keys_bucket}/{key}, which does not exist")
         return found_object
 
-    return in_parallel(object_named, keys)
+    return in_parallel(existing_object, object_keys)
 
 
 def look_up_object(s3: Any, bucket: str, key: str) -> S3Object | None:

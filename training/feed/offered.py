@@ -14,7 +14,7 @@ UNOPENED_SECONDS = 60.0  # after another rank opened its channel: then a rank th
 
 
 @dataclass
-class Offered:
+class FifoOffer:
     """The FIFOs of a whole channel (`rank` is None), or of one of the `ranks` ranks that share the channel."""
 
     name: str  # of the channel, with the rank if the FIFO is for one rank
@@ -29,19 +29,19 @@ class Offered:
     pump: Pump | None = None  # which fills the opened FIFO
     reader: str = ""  # description of the process that reads
     opened_at: float | None = None  # when the first FIFO was opened
-    was_warned: bool = False
+    was_warned: bool = False  # whether `unopened_warnings` gave a warning
     resumed_streams: dict[int, list[Piece]] = field(default_factory=dict)  # by epoch: the streams of a resumed epoch
 
 
-def unopened_warnings(offered: Sequence[Offered], ranks_here: range, now: float) -> Iterator[str]:
+def unopened_warnings(offered: Sequence[FifoOffer], ranks_here: range, now: float) -> Iterator[str]:
     """Yield one warning for each rank on this machine that does not open its own FIFO.
 
     A rank gets the warning `UNOPENED_SECONDS` after another rank has opened a FIFO of the same channel.
     """
-    opened_by_channel: dict[str, Offered] = {}
+    entries_by_channel: dict[str, FifoOffer] = {}
     for entry in offered:
         if entry.opened_at is not None and (name_and_rank := rank_of(entry.name)) is not None:
-            opened_by_channel.setdefault(name_and_rank[0], entry)
+            entries_by_channel.setdefault(name_and_rank[0], entry)
     for entry in offered:
         name_and_rank = rank_of(entry.name)
         if (
@@ -51,7 +51,7 @@ def unopened_warnings(offered: Sequence[Offered], ranks_here: range, now: float)
             or name_and_rank[1] not in ranks_here
         ):
             continue
-        opened_entry = opened_by_channel.get(name_and_rank[0])
+        opened_entry = entries_by_channel.get(name_and_rank[0])
         if (
             opened_entry is not None
             and opened_entry.opened_at is not None

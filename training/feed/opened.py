@@ -20,7 +20,7 @@ _RANK_VARIABLES = (
 )  # environment variables with a process's rank
 
 
-class Opened:
+class FifoWatcher:
     """Watches FIFOs by inotify: the descriptor `fileno()` becomes readable when a process opens a FIFO.
 
     Raises OSError if a limit of inotify is reached.
@@ -103,14 +103,14 @@ def describe_process(pid: int) -> str:
             variables = file.read().split(b"\0")
     except OSError:
         return f"process {pid}"
-    ranks = [
+    rank_values = [
         variable.partition(b"=")[2].decode()
         for variable_prefix in _RANK_VARIABLES
         for variable in variables
         if variable.startswith(variable_prefix)
     ]
-    rank = f", rank {ranks[0]}" if ranks else ""
-    return f"process {pid}{rank} ({' '.join(command_words[:2])[:40]})"
+    rank_text = f", rank {rank_values[0]}" if rank_values else ""
+    return f"process {pid}{rank_text} ({' '.join(command_words[:2])[:40]})"
 
 
 def close_other_descriptors(*fds: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MANIFEST = ",manifest"
-NAME = re.compile(
+CHANNEL_NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )  # SageMaker's names without dots, which no name of a variable may have
 # Accepts the names that us-east-1 allowed before 2018, too:
@@ -35,7 +35,7 @@ class S3Object:
 
 def checked_name(name: str) -> str:
     """Return the name unchanged. Raises ChannelError for an invalid channel name."""
-    if not NAME.fullmatch(name):
+    if not CHANNEL_NAME.fullmatch(name):
         raise ChannelError(f"{name!r} is no valid name of a channel: use at most 64 letters, digits, - and _")
     return name
 
@@ -45,10 +45,10 @@ def bucket_and_prefix(source: str) -> tuple[str, str]:
 
     Raises ChannelError if `source` is no S3 address.
     """
-    matched = _SOURCE.fullmatch(source.removesuffix(MANIFEST))
-    if matched is None:
+    match = _SOURCE.fullmatch(source.removesuffix(MANIFEST))
+    if match is None:
         raise ChannelError(f"{source} is no s3://BUCKET/PREFIX")
-    return matched[1], matched[2] or ""
+    return match[1], match[2] or ""
 
 
 def checked_source(source: str) -> str:

@@ -24,8 +24,8 @@ GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"  # a pump's stat
 class Pump:
     """Moves a feeder's data into a FIFO. `write_end` is the FIFO's non-blocking write end.
 
-    Before each call of `turn`, wait until the descriptor of `awaited_descriptor` is ready. `turn` moves data without
-    waiting.
+    Before each call of `move_data`, wait until the descriptor of `awaited_descriptor` is ready. `move_data` moves data
+    without waiting.
     """
 
     def __init__(self, name: str, stream: Stream, write_end: int, start: Start) -> None:
@@ -55,9 +55,9 @@ class Pump:
         """The descriptor that reports an error once the reader has closed the FIFO."""
         return self._write
 
-    def turn(self) -> None:
+    def move_data(self) -> None:
         for _ in range(MOVES_PER_TURN):
-            move = self._write_pending if self._pending else self._splice if self._bytes_left else self._read_pipe
+            move = self._write_pending_data if self._pending else self._splice if self._bytes_left else self._read_pipe
             if self.state != GOING or not move():
                 return
 
@@ -75,7 +75,7 @@ class Pump:
         with contextlib.suppress(OSError):
             os.close(self._write)
 
-    def _write_pending(self) -> bool:
+    def _write_pending_data(self) -> bool:
         try:
             written_bytes = os.write(self._write, self._pending)
         except BlockingIOError:
@@ -85,10 +85,10 @@ class Pump:
             self._end_with_state(LEFT)
             return False
         self._pending = self._pending[written_bytes:]
-        self._count_written(written_bytes)
+        self._count_written_bytes(written_bytes)
         return True
 
-    def _count_written(self, written: int) -> None:
+    def _count_written_bytes(self, written: int) -> None:
         self._full = False
         self._written += written
         self._deaths = 0
@@ -110,23 +110,23 @@ class Pump:
             return False
         if moved_bytes:
             self._bytes_left -= moved_bytes
-            self._count_written(moved_bytes)
+            self._count_written_bytes(moved_bytes)
         else:
             self._restart_feeder()
         return True
 
     def _read_pipe(self) -> bool:
         try:
-            received = os.read(self._pipe, min(self._bytes_left or HEADER.size - len(self._header), READ_BYTES))
+            received_bytes = os.read(self._pipe, min(self._bytes_left or HEADER.size - len(self._header), READ_BYTES))
         except BlockingIOError:
             return False
-        if not received:
+        if not received_bytes:
             self._restart_feeder()
         elif self._bytes_left:
-            self._bytes_left -= len(received)
-            self._pending = memoryview(received)
+            self._bytes_left -= len(received_bytes)
+            self._pending = memoryview(received_bytes)
         else:
-            self._header += received
+            self._header += received_bytes
             if len(self._header) == HEADER.size:
                 self._read_header()
         return True
@@ -191,8 +191,8 @@ class Pump:
 
 def _holds_data(pipe: int) -> bool:
     """Whether the pipe contains unread bytes."""
-    readable_bytes = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
-    return readable_bytes != b"\0" * 4
+    byte_count = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return byte_count != b"\0" * 4
 
 
 def _exit_text(wait_status: int) -> str:

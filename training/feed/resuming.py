@@ -14,14 +14,14 @@ from dataclasses import astuple
 from typing import Any, NamedTuple
 
 from dyntrain.training.feed.dealing import Piece, Position, Stream, deal_pieces, remaining_pieces
-from dyntrain.training.feed.feeder import Read, detected_format, parts
-from dyntrain.training.feed.fifos import RESUME
+from dyntrain.training.feed.feeder import Reader, detected_format, read_parts
+from dyntrain.training.feed.fifos import RESUME_SUFFIX
 from dyntrain.training.feed.frames import end_of
 from dyntrain.training.feed.listing import in_parallel
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 
-class Resume(NamedTuple):
+class ResumeRequest(NamedTuple):
     """A resume request.
 
     `records` contains, for each set of ranks that the epoch had so far, the number of records that each rank trained
@@ -38,21 +38,22 @@ class Resume(NamedTuple):
         return json.dumps(self._asdict()) + "\n"
 
 
-def resume_of(name: str, content: bytes) -> Resume:
+def parse_resume_request(name: str, content: bytes) -> ResumeRequest:
     """Parse the content of a file with a resume request. Raises ChannelError."""
     try:
         resume_fields: Any = json.loads(content)
-        resume = Resume(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})
+        request = ResumeRequest(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ChannelError(f"{name}{RESUME} is not as in CHANNELS.md: {error}") from error
-    checked_numbers = [resume.epoch, resume.ranks, *(count for counts in resume.records for count in counts)]
+        raise ChannelError(f"{name}{RESUME_SUFFIX} is not as in CHANNELS.md: {error}") from error
+    checked_numbers = [request.epoch, request.ranks, *(count for counts in request.records for count in counts)]
     if not all(type(number) is int and number >= 0 for number in checked_numbers) or not all(
-        (resume.ranks, *resume.records)
+        (request.ranks, *request.records)
     ):
         raise ChannelError(
-            f"{name}{RESUME}: epoch, ranks and records must be whole numbers, with a number of records for each rank"
+            f"{name}{RESUME_SUFFIX}: epoch, ranks and records must be whole numbers, "
+            "with a number of records for each rank"
         )
-    return resume
+    return request
 
 
 def digest_of_objects(objects: Sequence[S3Object]) -> str:
@@ -61,7 +62,7 @@ def digest_of_objects(objects: Sequence[S3Object]) -> str:
 
 
 def deal_remaining_data(
-    first_streams: list[list[Piece]], resume: Resume, format_name: str, make_read: Callable[[], Read]
+    first_streams: list[list[Piece]], resume: ResumeRequest, format_name: str, make_read: Callable[[], Reader]
 ) -> list[list[Piece]]:
     """Deal the remaining data of an epoch into one stream for each rank.
 
@@ -70,31 +71,31 @@ def deal_remaining_data(
     stream contains.
     """
     streams = first_streams
-    following_ranks = [*map(len, resume.records[1:]), resume.ranks]
-    for record_counts, ranks in zip(resume.records, following_ranks):  # noqa: B905  # Python 3.9
-        places_after = in_parallel(
+    next_rank_counts = [*map(len, resume.records[1:]), resume.ranks]
+    for record_counts, ranks in zip(resume.records, next_rank_counts):  # noqa: B905  # Python 3.9
+        positions_and_gaps = in_parallel(
             lambda pair: position_after_records(make_read(), *pair, format_name),
             list(zip(streams, record_counts)),  # noqa: B905
         )
-        for rank, (_, missing_records) in enumerate(places_after):
+        for rank, (_, missing_records) in enumerate(positions_and_gaps):
             if missing_records:
                 raise ChannelError(
                     f"epoch {resume.epoch}: rank {rank} cannot have trained on {record_counts[rank]} records: its "
                     "stream "
                     f"has {record_counts[rank] - missing_records}; does the checkpoint belong to this data?"
                 )
-        streams = deal_pieces(remaining_pieces(streams, [place for place, _ in places_after]), ranks)
+        streams = deal_pieces(remaining_pieces(streams, [position for position, _ in positions_and_gaps]), ranks)
     return streams
 
 
-def position_after_records(read: Read, stream: Stream, records: int, format_name: str) -> tuple[Position, int]:
+def position_after_records(read: Reader, stream: Stream, records: int, format_name: str) -> tuple[Position, int]:
     """Return the position after a stream's first `records` records, and by how many records the stream is too short."""
     for index, piece in enumerate(stream):
         if not records:
             return Position(index), 0
         format_name, first_bytes = detected_format(read, piece, format_name)
         record, offset = piece.record, piece.offset
-        for part in parts(read, piece, first_bytes, format_name, None):
+        for part in read_parts(read, piece, first_bytes, format_name, None):
             if records < part.record - record:
                 return Position(index, record + records, offset + end_of(format_name, bytes(part.data), records)), 0
             records -= part.record - record

@@ -14,7 +14,7 @@ from dyntrain.controller.core.history.trail import Metered, StatusChanged
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.jobs.ports import JobMachines
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.usage import usage
+from dyntrain.controller.jobs.usage import compute_usage
 from dyntrain.controller.loops.converge import found_groups
 from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
@@ -84,7 +84,7 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
         except ControllerError as error:
             notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
     attempt_tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    machine_time = usage(record, write_times, machines.of_runs(attempt_tokens))
+    machine_time = compute_usage(record, write_times, machines.of_runs(attempt_tokens))
     if machine_time.silent:
         silent_ranks_text = _shortened_text(f"{rank} of attempt {attempt}" for attempt, rank in machine_time.silent)
         notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent_ranks_text}")

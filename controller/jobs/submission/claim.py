@@ -14,8 +14,8 @@ from dyntrain.controller.jobs.submission.ports import Launcher
 
 
 def write_record(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
-    """Write the job's record. The resync does not check an elastic job's record, because an elastic job runs as a
-    cluster. Raises Conflict.
+    """Write the job's record in place of `existing`. The resync does not check an elastic job's record, because an
+    elastic job runs as a cluster. Raises Conflict.
     """
     ports.records.put(StoredJob(record, existing.version), over=record.elastic)
     return StoredJob(record, existing.version + 1)

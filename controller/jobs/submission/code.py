@@ -47,13 +47,13 @@ def requirements_of(code: str, named: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedCode:
     content: bytes  # the archive
     files: int  # number of files
     digest: str  # SHA-256 of the archive
 
 
-def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
+def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> PackedCode:
     """Pack the folder. The folder `artifacts`, into which a local trial run writes, is left out of the archive. Raises
     Misconfigured.
     """
@@ -81,7 +81,7 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
             tar_entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
                 tar_file.addfile(tar_entry, file)
-    return Packed(archive_buffer.getvalue(), len(file_names), hashlib.sha256(archive_buffer.getvalue()).hexdigest())
+    return PackedCode(archive_buffer.getvalue(), len(file_names), hashlib.sha256(archive_buffer.getvalue()).hexdigest())
 
 
 def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
     packed. A symbolic link is replaced by the file or folder to which the link leads. Raises Misconfigured for a
     symbolic link to a folder that contains the link.
     """
-    with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored_names_of:
+    with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignore_filter:
         level_folders: list[tuple[str, tuple[str, ...]]] = [
             ("", (os.path.realpath(folder),))
         ]  # each folder with the real paths of its parent folders
@@ -103,7 +103,7 @@ def _files_to_pack(folder: Path, artifacts: str) -> Iterator[str]:
                         subfolders[name] = parent_paths
                     elif folder_entry.is_file():
                         level_files.append(name)
-            ignored_names = ignored_names_of(list(subfolders), level_files)
+            ignored_names = ignore_filter(list(subfolders), level_files)
             yield from (name for name in level_files if name not in ignored_names)
             level_folders = [
                 (name, _with_real_path(folder, name, parent_paths))

@@ -21,7 +21,7 @@ from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveU
 from dyntrain.controller.contract.gpu_families import cannot_be_a_node, unknown_gpu_warning
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.submission.claim import claim_record, forget_job, write_record
-from dyntrain.controller.jobs.submission.code import Packed, source_of
+from dyntrain.controller.jobs.submission.code import PackedCode, source_of
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, parameters_of
 from dyntrain.controller.jobs.submission.ports import Launcher, Stack, Stacks
 from dyntrain.controller.jobs.submission.request import JobRequest, new_record, refuse_used_name
@@ -39,7 +39,7 @@ class PreparedCluster:
     """A checked request for a cluster."""
 
     request: JobRequest
-    packed: Packed | None  # the packed code; None if the code is an archive in S3
+    packed: PackedCode | None  # the packed code; None if the code is an archive in S3
     stored: StoredJob  # the job's record; its version is 0 for a new job
     parameters: Mapping[str, str]  # of the cluster's template
     warning: str = ""  # a possible problem that cannot be checked beforehand
@@ -50,7 +50,7 @@ def prepare_cluster(
     launcher: Launcher,
     stacks: Stacks,
     request: JobRequest,
-    packed: Packed | None,
+    packed: PackedCode | None,
     wanted: ClusterSettings,
     new_submission: str,
     registered: bool,

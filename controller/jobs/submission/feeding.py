@@ -12,8 +12,8 @@ from importlib.resources import files
 
 from dyntrain.controller.jobs.submission.request import JobRequest
 
-PACKAGES = ("", "training/")
-MODULES = (
+PACKAGE_FOLDERS = ("", "training/")
+FEED_MODULES = (
     "__init__",
     "channels",
     "command",
@@ -37,7 +37,7 @@ MODULES = (
     "stream",
 )
 # The job's python3 comes first, since it may have google-crc32c. The other Python has boto3, which an image may lack.
-SCRIPT = """\
+START_SCRIPT = """\
 for python in python3 /opt/dyntrain-job/tools/bin/python; do "$python" -c 'import boto3' 2>/dev/null && break; done
 "$python" -c 'import base64, sys; open(".dyntrain-feed", "wb").write(base64.b85decode(sys.argv[1]))' "$0" || exit 1
 exec "$python" .dyntrain-feed "$@"
@@ -53,25 +53,25 @@ def command_of(request: JobRequest, region: str) -> list[str]:
         return list(request.command)
     options = [argument for channel in request.channels for argument in ("--channel", channel)]
     options += ["--root", request.data_root, "--workers-per-node", str(request.workers_per_node), "--region", region]
-    return ["/bin/sh", "-c", SCRIPT, program_text(), *options, "--", *request.command]
+    return ["/bin/sh", "-c", START_SCRIPT, encode_feed(), *options, "--", *request.command]
 
 
 @cache
-def program_text() -> str:
+def encode_feed() -> str:
     """The feed's program as base85 text, which is far shorter than Linux's limit of 131,072 bytes for one command-line
     argument.
     """
-    return base64.b85encode(program()).decode()
+    return base64.b85encode(zip_feed()).decode()
 
 
-def program() -> bytes:
-    """The feed's program as a zip archive that Python can run. Every call of `program` returns an archive with the same
-    bytes.
+def zip_feed() -> bytes:
+    """The feed's program as a zip archive that Python can run. Every call of `zip_feed` returns an archive with the
+    same bytes.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_DEFLATED) as zip_file:
-        texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
-        for module_name in MODULES:
+        texts_by_path = {f"dyntrain/{folder}__init__.py": "" for folder in PACKAGE_FOLDERS}
+        for module_name in FEED_MODULES:
             path = f"training/feed/{module_name}.py"
             texts_by_path[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
         texts_by_path["__main__.py"] = "import sys\nfrom dyntrain.training.feed.command import main\nsys.exit(main())\n"

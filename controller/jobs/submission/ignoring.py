@@ -42,9 +42,9 @@ def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[IgnoreFi
     file_patterns = _read_patterns(file)
     patterns = b"".join(line.encode() + b"\n" for line in default_patterns) + file_patterns
     with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as temporary_folder:
-        git = _GitFilter(Path(temporary_folder), patterns)
-        if git.works():
-            yield git
+        git_filter = _GitFilter(Path(temporary_folder), patterns)
+        if git_filter.works():
+            yield git_filter
             return
     yield _LibraryFilter(file, patterns.decode())
 
@@ -72,11 +72,11 @@ class _LibraryFilter:
 
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
         return {
-            *(name for name in folders if self._left_out(name, f"{name}/")),
-            *(name for name in files if self._left_out(name, "")),
+            *(name for name in folders if self._is_left_out(name, f"{name}/")),
+            *(name for name in files if self._is_left_out(name, "")),
         }
 
-    def _left_out(self, name: str, as_folder: str) -> bool:
+    def _is_left_out(self, name: str, as_folder: str) -> bool:
         """Whether the last pattern that matches the name is a pattern that ignores the name."""
         for is_ignored, regex in reversed(self._rules):
             if any(match.groupdict().get(FOLDER_SLASH_GROUP) is None for match in regex.finditer(name)):
@@ -112,9 +112,9 @@ class _GitFilter:
         self._tree, self._patterns = place / "tree", place / "patterns"
         self._patterns.write_bytes(patterns)
         self._tree.mkdir()
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        inherited_env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         no_git_configuration = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        self._environment = {**inherited, **no_git_configuration, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
+        self._environment = {**inherited_env, **no_git_configuration, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
 
     def works(self) -> bool:
         """Whether git works on this machine. Raises nothing."""

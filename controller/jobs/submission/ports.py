@@ -19,7 +19,7 @@ class NoCapacity(Refused):
 class RootVolume:
     """The root volume of a machine image. A volume that is created from the image cannot be smaller than `gib`."""
 
-    device: str  # device name
+    device: str  # name of the device, such as /dev/sda1
     gib: int  # size in GiB
 
 
@@ -79,7 +79,7 @@ class Launcher(Protocol):
 class Stack:
     """A CloudFormation stack."""
 
-    id: str
+    id: str  # CloudFormation's id of the stack
     status: str  # CloudFormation's status of the stack
     submission: str = ""  # the job submission for which the stack was created; "" for other stacks
     reason: str = ""  # CloudFormation's explanation of a failure

@@ -28,15 +28,15 @@ DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 class JobRequest:
     """A user's request for a job."""
 
-    name: str
+    name: str  # the job's name
     code: str  # a folder or s3://BUCKET/KEY
     nodes: int  # number of machines
     instance_type: str
     image: str  # AMI id; "" for the newest public image
-    bucket: str
+    bucket: str  # the S3 bucket for the job's files
     command: tuple[str, ...]  # the command that each node runs
     profile: str = ""  # name or ARN of the IAM instance profile; "" for none
-    placement_group: str = ""  # "" for none
+    placement_group: str = ""  # name of the EC2 placement group; "" for none
     security_group: str = ""  # "" for AWS's default
     subnet: str = ""  # "" for AWS's default
     spot: bool = False  # whether to launch Spot instances
@@ -45,7 +45,7 @@ class JobRequest:
     env: Mapping[str, str] = field(default_factory=dict)  # the command's environment variables
     requirements: str = ""  # pip's requirements file in the code; "" for none
     artifacts: str = "artifacts"  # the folder in the code that is saved to the bucket
-    port: int = MASTER_PORT
+    port: int = MASTER_PORT  # TCP port of rank 0, given to the command
     disk: int = 0  # GiB of the root volume; 0 for the image's size and EXTRA_DISK_GIB more
     channels: tuple[str, ...] = ()  # data channels, as arguments of the feed
     workers_per_node: int = 1  # ranks on each machine, which share the channels

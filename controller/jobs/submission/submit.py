@@ -23,7 +23,7 @@ from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLa
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
 from dyntrain.controller.jobs.submission.claim import claim_record, forget_job, write_record
-from dyntrain.controller.jobs.submission.code import Packed
+from dyntrain.controller.jobs.submission.code import PackedCode
 from dyntrain.controller.jobs.submission.feeding import command_of
 from dyntrain.controller.jobs.submission.ports import Launcher, NoCapacity
 from dyntrain.controller.jobs.submission.request import (
@@ -39,24 +39,24 @@ from dyntrain.controller.jobs.submission.upload import check_upload, upload
 from dyntrain.controller.jobs.submission.user_data import user_data
 from dyntrain.controller.jobs.verdict import Machine
 
-Say = Callable[[str], None]
+Say = Callable[[str], None]  # shows a line of progress to the user
 # https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 TAG_ATTEMPTS = 12
 TAG_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedJob:
     """A checked request for a job."""
 
     request: JobRequest
-    packed: Packed | None  # the packed code; None if the code is an archive in S3
+    packed: PackedCode | None  # the packed code; None if the code is an archive in S3
     stored: StoredJob  # the job's record; its version is 0 for a new job
 
 
 def prepare(
-    ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, new_submission: str
-) -> Prepared:
+    ports: JobPorts, launcher: Launcher, request: JobRequest, packed: PackedCode | None, new_submission: str
+) -> PreparedJob:
     """Check everything for which the request can be refused before anything is created. `new_submission` is the
     submission id to use if the job is new. Raises GiveUp.
     """
@@ -70,10 +70,10 @@ def prepare(
         record = new_record(request, digest, _image_of(launcher, request), new_submission, ports.clock())
         stored_job = StoredJob(record, 0)
     launcher.check_launch(_call_fields(launcher, request, stored_job.record))
-    return Prepared(request, packed, stored_job)
+    return PreparedJob(request, packed, stored_job)
 
 
-def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
+def submit(ports: JobPorts, launcher: Launcher, prepared: PreparedJob, say: Say) -> Sequence[Machine]:
     """Launch the job. If GiveUp is raised, either no machine runs and the job's name is free, or the job's record
     remains and identifies the machines that may run. If RetryLater is raised, repeating the submit command continues
     the work.
@@ -94,7 +94,7 @@ def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) ->
             f"{error}; repeat the same command within {LAUNCH_SECONDS / 60:.0f} minutes to continue, or the controller "
             "ends what was launched"
         ) from error
-    except _MayRun as error:
+    except _MachinesMayRun as error:
         raise error.why from error
     except ControllerError:
         if is_new_job:
@@ -151,7 +151,7 @@ def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequen
             stored_job,
         )
         raise RetryLater(str(error)) from error
-    except _MayRun as error:
+    except _MachinesMayRun as error:
         raise error.why from error
     except ControllerError as error:
         write_record(
@@ -162,7 +162,7 @@ def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequen
         raise
 
 
-class _MayRun(Exception):
+class _MachinesMayRun(Exception):
     """Raised when a launch failed but machines may be running, so that the job's record must not be deleted. The resync
     terminates the running machines by means of the job's record.
     """
@@ -174,7 +174,7 @@ class _MayRun(Exception):
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
     """Upload the job's plan, and launch and tag the job's machines. The call can safely be repeated. Raises GiveUp if
-    the launch failed and no machine runs. Raises _MayRun if the launch failed and machines may run.
+    the launch failed and no machine runs. Raises _MachinesMayRun if the launch failed and machines may run.
     """
     record = stored.record
     plan_json = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
@@ -186,18 +186,18 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
         machine.instance for machine in machines if machine.state in ("shutting-down", "terminated")
     ]:
         raise RetryLater(f"{', '.join(ended_instances)} ended meanwhile")
-    instances = [machine.instance for machine in machines]
+    instance_ids = [machine.instance for machine in machines]
     try:
-        _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
+        _tag(launcher, instance_ids, {"MASTER_ADDR": machines[0].address or ""})
         for machine in machines:
             _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
     except GiveUp as error:  # without the tags the nodes would wait in vain
         try:
-            termination_result = ports.machines.terminate(instances)
+            termination_result = ports.machines.terminate(instance_ids)
         except ControllerError:
-            raise _MayRun(error) from error
+            raise _MachinesMayRun(error) from error
         if termination_result.missing or termination_result.refused:
-            raise _MayRun(error) from error
+            raise _MachinesMayRun(error) from error
         raise
     write_record(ports, record.model_copy(update={"state": "RUNNING", "changed": ports.clock()}), stored)
     return machines

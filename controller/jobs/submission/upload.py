@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import GiveUp
-from dyntrain.controller.jobs.submission.code import LIMIT_BYTES, Packed, source_of
+from dyntrain.controller.jobs.submission.code import LIMIT_BYTES, PackedCode, source_of
 from dyntrain.controller.jobs.submission.ports import Launcher
 from dyntrain.controller.jobs.submission.request import JobRequest
 
@@ -21,7 +21,7 @@ def check_upload(launcher: Launcher, request: JobRequest) -> None:
     launcher.check_bucket(request.bucket)
 
 
-def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> None:
+def upload(launcher: Launcher, request: JobRequest, packed: PackedCode | None) -> None:
     """Upload the job's code and request into the bucket. If `packed` is None, the code is copied from an archive in
     S3.
     """

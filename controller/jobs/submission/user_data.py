@@ -17,20 +17,20 @@ from importlib.resources import files
 
 SCRIPT_MARK = "# dyntrain-job "  # by which the embedded cloud recognises such a script
 LIMIT_BYTES = 16_384  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
-PROGRAM = (
+PROGRAM_FILES = (
     "controller/contract/job_files.py",
     *(
         f"node_bootstrap/job/{name}.py"
         for name in ("__init__", "plan", "metadata", "bucket", "output", "command", "program")
     ),
 )
-PACKAGES = ("", "controller/", "controller/contract/", "node_bootstrap/")
+PACKAGE_FOLDERS = ("", "controller/", "controller/contract/", "node_bootstrap/")
 _ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its bytes never change
 
 # The script's boto3 is newer than 1.35.2, the first that writes an object only where there is none
 # (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0", since
 # user data are run from a file: believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
-_UNPACK_CODE = (
+_UNPACK_SCRIPT = (
     "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
 )
 _SCRIPT = """\
@@ -66,16 +66,16 @@ exit
 """
 
 
-def program() -> bytes:
-    """The nodes' program as a zip archive that Python can run. Every call of `program` returns an archive with the same
-    bytes. The archive is not compressed, because `_packed_program` compresses the whole archive.
+def zip_program() -> bytes:
+    """The nodes' program as a zip archive that Python can run. Every call of `zip_program` returns an archive with the
+    same bytes. The archive is not compressed, because `_packed_program` compresses the whole archive.
     """
     zip_buffer = io.BytesIO()
     with zipfile.ZipFile(zip_buffer, "w", zipfile.ZIP_STORED) as zip_file:
-        texts_by_path = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
-        for file_name in PROGRAM:
+        texts_by_path = {f"dyntrain/{folder}__init__.py": "" for folder in PACKAGE_FOLDERS}
+        for file_name in PROGRAM_FILES:
             source = files("dyntrain").joinpath(file_name).read_text(encoding="utf-8")
-            texts_by_path[f"dyntrain/{file_name}"] = code_only(source)
+            texts_by_path[f"dyntrain/{file_name}"] = minify_source(source)
         texts_by_path["__main__.py"] = (
             "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
         )
@@ -84,7 +84,7 @@ def program() -> bytes:
     return zip_buffer.getvalue()
 
 
-def code_only(source: str) -> str:
+def minify_source(source: str) -> str:
     """Remove comments and docstrings from Python source code. The code keeps its line numbers, so that tracebacks match
     the original source.
     """
@@ -94,10 +94,10 @@ def code_only(source: str) -> str:
             continue
         if ast.get_docstring(node, clean=False) is not None:
             docstring = node.body[0]
-            first, last = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
-            lines[first:last] = [""] * (last - first)
+            first_line, last_line = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+            lines[first_line:last_line] = [""] * (last_line - first_line)
             if len(node.body) == 1:
-                lines[first] = " " * docstring.col_offset + "pass"
+                lines[first_line] = " " * docstring.col_offset + "pass"
     for token in tokenize.generate_tokens(io.StringIO("\n".join([*lines, ""])).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
@@ -116,14 +116,14 @@ def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -
         arguments=arguments,
         seconds=shutdown_seconds,
         minutes=shutdown_seconds // 60,
-        unpack=_UNPACK_CODE,
+        unpack=_UNPACK_SCRIPT,
     )
     return f"{script}#{_packed_program()}\n"
 
 
 @cache
 def _packed_program() -> str:
-    return base64.b85encode(zlib.compress(program(), 9)).decode()
+    return base64.b85encode(zlib.compress(zip_program(), 9)).decode()
 
 
 def program_of(text: str) -> tuple[bytes, list[str]] | None:
