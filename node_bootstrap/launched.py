@@ -198,9 +198,9 @@ async def _run_node_of_stdin(folder: Path) -> int:
     if not spec_line:
         return RETIRED
     node_task = asyncio.create_task(run_launched(NodeSpec.model_validate_json(spec_line), folder, Timing()))
-    end_tasks = [asyncio.create_task(stdin_reader.read()), asyncio.create_task(stop_event.wait())]
-    await asyncio.wait([node_task, *end_tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in (node_task, *end_tasks):
+    stop_tasks = [asyncio.create_task(stdin_reader.read()), asyncio.create_task(stop_event.wait())]
+    await asyncio.wait([node_task, *stop_tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (node_task, *stop_tasks):
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         return await node_task

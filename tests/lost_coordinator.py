@@ -16,7 +16,7 @@ from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target, p
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports import published
-from dyntrain.node_bootstrap.reports.published import Published
+from dyntrain.node_bootstrap.reports.published import PublishedParameters
 from dyntrain.node_bootstrap.supervision import control_channel, isolation
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.isolation import Isolation
@@ -71,7 +71,7 @@ async def _here(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
 
 
-async def _node(one: Published, lost: Lost) -> None:
+async def _node(one: PublishedParameters, lost: Lost) -> None:
     """Until it has found the next coordinator; that it is admitted there takes another answer of the target."""
 
     async def nothing(*words: Any) -> bool:
@@ -105,7 +105,7 @@ def simulate(nodes: int, *, base: int = 0, placed: bool = True, lasting: float =
     store = _Store(nodes, lost)
 
     async def scenario() -> None:
-        cluster = [Published(store, one, Timing()) for one in identities]
+        cluster = [PublishedParameters(store, one, Timing()) for one in identities]
         for one in cluster:
             if placed:
                 one.set_addresses([other.private_ip for other in identities])

@@ -24,21 +24,21 @@ class Marker(BaseModel):
     instance_id: str
     attempt: int  # number of the run of the node's program
     script_sha256: str | None  # None: there was nothing to prepare
-    exit_code: int
+    exit_code: int  # exit code of the prepare-data script
     at: float  # when the marker was written
     by_hand: bool = False  # whether a person marked the node, so that no script ran
 
 
 @dataclass(frozen=True)
 class MarkerFile:
-    """The file that was found at the marker's path; it may be no valid marker."""
+    """The file at the marker's path, whose content may be no valid marker."""
 
     text: str  # content of the file
     modified_at: float | None  # None for a link, a pipe or a socket, which do not count as a marker
 
 
 class MarkerState(Enum):
-    COUNTS = "this instance was prepared with this script"
+    PREPARED = "this instance was prepared with this script"
     MARKED = "a person has marked this instance as prepared with this script"
     ABSENT = "there is no marker"
     BY_HAND = "a person made an empty marker since the instance was launched"
@@ -52,7 +52,7 @@ class MarkerState(Enum):
     @property
     def is_complete(self) -> bool:
         """Whether the marker proves that the node is prepared."""
-        return self in (MarkerState.COUNTS, MarkerState.MARKED)
+        return self in (MarkerState.PREPARED, MarkerState.MARKED)
 
 
 def judge_marker(
@@ -73,7 +73,7 @@ def judge_marker(
         return MarkerState.OTHER_SCRIPT
     if marker.exit_code:
         return MarkerState.FAILED
-    return MarkerState.MARKED if marker.by_hand else MarkerState.COUNTS
+    return MarkerState.MARKED if marker.by_hand else MarkerState.PREPARED
 
 
 def _judge_empty_marker(modified_at: float, launched_at: float | None) -> MarkerState:

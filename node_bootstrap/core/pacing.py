@@ -32,7 +32,7 @@ def request_period(nodes: int, longest: float | None = None) -> float:
     return period_seconds if longest is None else min(period_seconds, longest)
 
 
-def seconds_until_turn(now: float, period: float, share: float) -> float:
+def seconds_until_request(now: float, period: float, share: float) -> float:
     """Return the seconds from `now` until a node's next request, due at the fraction `share` of each period."""
     return (share * period - now) % period if period > 0 else 0.0
 
@@ -42,7 +42,7 @@ class Timing:
     """All time limits and pauses of a node, in seconds, and its maximum numbers of tries."""
 
     metadata_tries: int = 8  # tries of a request to the instance metadata service
-    metadata_timeout_seconds: float = 2.0
+    metadata_timeout_seconds: float = 2.0  # of one try
     metadata_backoff: Backoff = field(default=Backoff(0.25, 5.0))
     setup_tries: int = 40  # about ten minutes: the stack may still be writing parameters or mounting the volume
     setup_backoff: Backoff = field(default=Backoff(0.5, 20.0))
@@ -54,17 +54,15 @@ class Timing:
     controller_query_backoff: Backoff = field(default=Backoff(2.0, 30.0))
     own_restart_backoff: Backoff = field(default=Backoff(1.0, 30.0))  # before restarts of a worker without an order
     max_own_restarts: int = 5  # restarts of a worker without an order, within `restart_window_seconds`
-    restart_window_seconds: float = 600.0
-    # A crashed worker waits so long for the connected coordinator's restart order, which a slow volume may delay.
-    restart_order_seconds: float = 600.0
+    restart_window_seconds: float = 600.0  # period for which `max_own_restarts` limits the restarts
+    restart_order_seconds: float = 600.0  # wait of a crashed worker for a restart order; a slow volume may delay it
     coordinator_backoff: Backoff = field(default=Backoff(0.5, 30.0))  # before a crashed coordinator is restarted
     coordinator_steady_seconds: float = 60.0  # a coordinator that ran this long resets `coordinator_backoff`
     coordinator_exit_seconds: float = 30.0  # a retiring node stops a coordinator that has not ended by then
     spare_delay_seconds: float = 3.0  # before a warm spare is started, so that the worker gets the processor first
     spare_start_seconds: float = 600.0  # a spare that has built no model by then is restarted with twice this limit
     nomination_check_seconds: float = 2.0  # how often a base node without a coordinator checks whether it is nominated
-    # longest wait before used idle processes (blanks) are replaced: forks would slow down the formation of a group
-    group_formation_seconds: float = 2.0
+    group_formation_seconds: float = 2.0  # longest wait before used blanks are replaced, so that forks delay no group
     blank_backoff: Backoff = field(default=Backoff(1.0, 30.0))  # before a failed idle process (blank) is replaced
     blank_start_seconds: float = (
         120.0  # a fork server that has not forked by then is restarted; includes MXNet's import

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 class Status(Enum):
     DONE = "done"  # or there is nothing to do
-    LEFT = "left"
+    LEFT = "left"  # still to be carried out
     FAILED = "failed"  # all its attempts in this run have failed
 
 
@@ -30,7 +30,7 @@ class StepCondition:
 
 DONE = StepCondition(Status.DONE)
 FAILED = StepCondition(Status.FAILED)
-UNSEEN = StepCondition(Status.LEFT, "the step cannot be checked before an earlier step is done")
+UNCHECKED = StepCondition(Status.LEFT, "the step cannot be checked before an earlier step is done")
 
 
 def pending(reason: str) -> StepCondition:
@@ -74,10 +74,10 @@ class PlannedStep:
 
 def can_be_checked(step: Step, conditions: Mapping[Step, StepCondition]) -> bool:
     """Whether all steps that `step` needs are done. `conditions` contains the conditions of the steps before `step`."""
-    done_types = {
+    done_step_types = {
         type(earlier_step) for earlier_step, condition in conditions.items() if condition.status is Status.DONE
     }
-    return done_types.issuperset(step.needed_steps)
+    return done_step_types.issuperset(step.needed_steps)
 
 
 def plan(conditions: Mapping[Step, StepCondition]) -> tuple[PlannedStep, ...]:

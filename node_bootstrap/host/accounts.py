@@ -13,9 +13,9 @@ from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 class Account:
     """A user account of the host's operating system."""
 
-    name: str
-    uid: int
-    gid: int
+    name: str  # name of the user
+    uid: int  # id of the user
+    gid: int  # id of the user's group
 
 
 def look_up_account(name: str) -> Account:

@@ -50,7 +50,7 @@ def remove_first_bytes(descriptor: int, count: int) -> bool:
 class ChildLog:
     """A log file to which child processes write, and whose front may be removed.
 
-    A position in the log includes the bytes that were removed from the file's front, so it stays valid after a removal.
+    A position in the log includes the bytes that were removed from the file's front, so a removal changes no position.
     """
 
     path: Path
@@ -83,15 +83,15 @@ class ChildLog:
                 self.path.with_name(f"{self.path.name}.{file_number}") for file_number in range(older_files + 1)
             ]
             older_paths[-1].unlink(missing_ok=True)  # first, since the disk may be full
-            with older_paths[0].open("wb") as copy_file:
-                _copy(file, copy_file, max(0, removable_bytes - 2 * max_bytes), removable_bytes)
+            with older_paths[0].open("wb") as older_file:
+                _copy(file, older_file, max(0, removable_bytes - 2 * max_bytes), removable_bytes)
                 for file_number in range(older_files, 0, -1):
                     if older_paths[file_number - 1].exists():
                         older_paths[file_number - 1].replace(older_paths[file_number])
                 if remove_front(file.fileno(), removable_bytes):
                     self.removed_bytes += removable_bytes
                 else:
-                    self.removed_bytes += _copy(file, copy_file, removable_bytes, None)
+                    self.removed_bytes += _copy(file, older_file, removable_bytes, None)
                     file.truncate(0)
         return True
 

@@ -41,7 +41,7 @@ class OnlyMetadataV1(GiveUp):
     """The instance metadata service issues no session tokens (version 2), but answers requests without a token."""
 
 
-class Unassigned(RetryLater):
+class NoClusterTag(RetryLater):
     """The instance has no tag yet that names its cluster."""
 
 

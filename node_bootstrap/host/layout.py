@@ -10,7 +10,7 @@ from pathlib import Path
 class Layout:
     """Paths of the node's files, all below `root`. The shared volume's path is in the node's configuration instead."""
 
-    root: Path
+    root: Path  # directory that prefixes all paths
 
     @property
     def state_folder(self) -> Path:

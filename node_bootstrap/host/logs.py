@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         extra_fields = {
-            field_name: _rounded_if_float(value)
+            field_name: _round_if_float(value)
             for field_name, value in vars(record).items()
             if field_name not in _STANDARD_FIELDS
         }
@@ -56,14 +56,14 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         extra_fields = [
-            f"{field_name}: {_rounded_if_float(value)}"
+            f"{field_name}: {_round_if_float(value)}"
             for field_name, value in vars(record).items()
             if field_name not in _STANDARD_FIELDS
         ]
         return super().formatMessage(record) + (f" ({', '.join(extra_fields)})" if extra_fields else "")
 
 
-def _rounded_if_float(value: object) -> object:
+def _round_if_float(value: object) -> object:
     """Return a float rounded to three decimals, and any other value unchanged."""
     return round(value, 3) if isinstance(value, float) else value
 

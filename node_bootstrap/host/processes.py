@@ -40,10 +40,10 @@ class Program:
     If `command` or `cwd` cannot be used, the child logs why and exits with code 126 or 127.
     """
 
-    command: Sequence[str]
-    environment: Mapping[str, str]
+    command: Sequence[str]  # the executable file and its arguments
+    environment: Mapping[str, str]  # variables that are added to this process's environment
     log_path: Path | None  # None: the child writes to this process's output
-    cwd: str | None = None
+    cwd: str | None = None  # working directory; None: this process's
     inherited: Sequence[int] = ()  # file descriptors that stay open in the child
     user: str | None = None  # the child runs with this user's groups and home; None: the current user
 
@@ -56,7 +56,7 @@ class Program:
 class Child:
     """A child process that was started by `Children`, with its mark and its log."""
 
-    name: str
+    name: str  # name of the child in the log
     mark: str  # value of MARK_VARIABLE in the environment of the child and of all that it starts
     log: ChildLog | None  # None: the child writes to this process's output
     log_start: int  # position in `log` at the child's start
@@ -167,7 +167,7 @@ class Children:
                 async with timeout(limit_seconds):
                     exit_code = await child.wait()
             if exit_code is not None and exclusive:
-                child.still_running = await still_running_after(child, earlier_pids)
+                child.still_running = await commands_left_by(child, earlier_pids)
         finally:
             await child.stop()
             if exclusive:
@@ -221,7 +221,7 @@ async def kill_marked(mark: str) -> int:
 
     Returns the number of killed processes.
     """
-    return await _kill_where_mark(lambda value: value == mark)
+    return await _kill_by_mark(lambda value: value == mark)
 
 
 async def kill_scope(scope: str) -> int:
@@ -229,17 +229,17 @@ async def kill_scope(scope: str) -> int:
 
     Returns the number of killed processes.
     """
-    return await _kill_where_mark(lambda value: value.startswith(f"{scope}#"))
+    return await _kill_by_mark(lambda value: value.startswith(f"{scope}#"))
 
 
-async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
+async def _kill_by_mark(matches: Callable[[str], bool]) -> int:
     """Kill all processes for whose mark `matches` returns True. Returns the number of killed processes.
 
     The killing is repeated until no process matches (for at most KILL_SECONDS), since a process may fork meanwhile.
     """
     killed_pids: set[int] = set()
     deadline = time.monotonic() + KILL_SECONDS
-    while pids := {pid for pid, mark in _marked_processes() if matches(mark)}:
+    while pids := {pid for pid, mark in _pids_and_marks() if matches(mark)}:
         if time.monotonic() > deadline:
             log.error("processes still exist after SIGKILL", extra={"pids": sorted(pids)})
             break
@@ -251,7 +251,7 @@ async def _kill_where_mark(matches: Callable[[str], bool]) -> int:
     return len(killed_pids)
 
 
-async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
+async def commands_left_by(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
     """Return the commands of the processes that a child has left running.
 
     A process belongs to the child if it is in the child's process group, has the child's mark, or was adopted by the
@@ -260,7 +260,7 @@ async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> t
     """
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
-        marked_pids = {pid for pid, mark in _marked_processes() if mark == child.mark}
+        marked_pids = {pid for pid, mark in _pids_and_marks() if mark == child.mark}
         commands = {
             pid: command_line(pid)
             for pid in sorted(marked_pids | _group_pids(child.pid) | set(adopted_pids()) - earlier_pids)
@@ -302,9 +302,9 @@ def _group_pids(leader: int) -> set[int]:
     return pids
 
 
-def _marked_processes() -> list[tuple[int, str]]:
-    prefix = f"{MARK_VARIABLE}=".encode()
-    marked_processes = []
+def _pids_and_marks() -> list[tuple[int, str]]:
+    mark_prefix = f"{MARK_VARIABLE}=".encode()
+    pids_and_marks = []
     for process_folder in Path("/proc").iterdir():
         if not process_folder.name.isdigit() or int(process_folder.name) == os.getpid():
             continue
@@ -313,9 +313,9 @@ def _marked_processes() -> list[tuple[int, str]]:
         except OSError:  # the process is gone, or belongs to another user
             continue
         for variable in environment.split(b"\0"):
-            if variable.startswith(prefix):
-                marked_processes.append((int(process_folder.name), os.fsdecode(variable[len(prefix) :])))
-    return marked_processes
+            if variable.startswith(mark_prefix):
+                pids_and_marks.append((int(process_folder.name), os.fsdecode(variable[len(mark_prefix) :])))
+    return pids_and_marks
 
 
 def explain_exit(exit_code: int | None, timeout_seconds: float) -> str:
@@ -325,8 +325,8 @@ def explain_exit(exit_code: int | None, timeout_seconds: float) -> str:
     if exit_code == 0:
         return ""
     if exit_code < 0:
-        number = -exit_code
-        return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+        signum = -exit_code
+        return f"killed by {signal.Signals(signum).name if signum in set(signal.Signals) else f'signal {signum}'}"
     return {126: "cannot be executed (exit code 126)", 127: "not found (exit code 127)"}.get(
         exit_code, f"exit code {exit_code}"
     )

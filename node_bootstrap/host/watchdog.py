@@ -40,8 +40,8 @@ def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] |
 def make_beat(parent_pid: int) -> Callable[[], None]:
     """Return a function that makes the parent process notify systemd, unless the parent process has died."""
 
-    def beat() -> None:
+    def send_beat() -> None:
         if os.getppid() == parent_pid:
             os.kill(parent_pid, signal.SIGUSR1)
 
-    return beat
+    return send_beat

@@ -42,10 +42,10 @@ async def count_gpus(directory: Path, command: Sequence[str], children: Children
     if shutil.which(command[0]) is None:
         return 0
     exit_code, child = await children.run("nvidia-smi", Program([*command, "-L"], {}, log_path), NVIDIA_SMI_SECONDS)
-    if failure := explain_exit(exit_code, NVIDIA_SMI_SECONDS):
+    if failure_reason := explain_exit(exit_code, NVIDIA_SMI_SECONDS):
         log.warning(
             "nvidia-smi does not list the GPUs: the node counts none",
-            extra={"reason": failure, "output": child.last_output(lines=5)},
+            extra={"reason": failure_reason, "output": child.last_output(lines=5)},
         )
         return 0
     return count_listed_gpus(child.last_output(lines=1000, limit=100_000))

@@ -19,7 +19,7 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.host.errors import GiveUp, NodeError, Unassigned
+from dyntrain.node_bootstrap.host.errors import GiveUp, NoClusterTag, NodeError
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 
 # environment variable, set in /etc/dyntrain/node.env, for instances that no launch template tags with their cluster
@@ -33,11 +33,11 @@ class Identity:
 
     instance_id: str
     private_ip: str
-    region: str
-    cluster: str
+    region: str  # AWS region of the instance
+    cluster: str  # name of the node's cluster
     base: bool  # whether this is a base node, which keeps ps-lite processes
     master: bool  # whether this is the base node that runs the first coordinator
-    tags: Mapping[str, str]
+    tags: Mapping[str, str]  # the instance's tags
     signed: SignedDocument | None = None  # AWS's document that proves the identity; None if there is none
 
     @property
@@ -56,13 +56,13 @@ class Identity:
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
     """Return the cluster's name from the ownership tag, or else from the only tag with the elastic suffix.
 
-    Raises Unassigned if the instance has neither tag, and GiveUp if several tags have the elastic suffix.
+    Raises NoClusterTag if the instance has neither tag, and GiveUp if several tags have the elastic suffix.
     """
     if owner_cluster := tags.get(OWNER_TAG):
         return owner_cluster
     clusters = sorted(cluster for tag_key in tags if elastic.has(tag_key) and (cluster := elastic.cluster(tag_key)))
     if not clusters:
-        raise Unassigned(
+        raise NoClusterTag(
             f"the instance has no tag {OWNER_TAG} nor one ending in {elastic.suffix}, or hides its tags: tag it, "
             f"set InstanceMetadataTags=enabled, or set {SUFFIX_VARIABLE} in /etc/dyntrain/node.env"
         )
@@ -97,7 +97,7 @@ async def read_tags(metadata: MetadataClient) -> dict[str, str]:
 async def read_identity(metadata: MetadataClient) -> Identity:
     """Read the identity of this node from the instance metadata service.
 
-    Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp.
+    Raises MetadataUnavailable, OnlyMetadataV1, NoClusterTag or GiveUp.
     """
     instance_id = await metadata.read_required("meta-data/instance-id")
     private_ip = await metadata.read_required("meta-data/local-ipv4")

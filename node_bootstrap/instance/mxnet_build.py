@@ -96,8 +96,8 @@ def no_kernel_message(chips: str, cuda_error: str, installed: Sequence[str]) -> 
     mxnet_build = next((mxnet_build for mxnet_build in installed if BUILD_CAPABILITIES.get(mxnet_build)), GPU_BUILD)
     supported_chips = ", ".join(BUILD_CAPABILITIES[mxnet_build])
     if NO_KERNEL_IMAGE_ERROR in cuda_error:
-        families = usable_families(mxnet_build)
-        return f"{mxnet_build} has no code for {chips}, only for {supported_chips}; use instances of {families}"
+        family_names = usable_families(mxnet_build)
+        return f"{mxnet_build} has no code for {chips}, only for {supported_chips}; use instances of {family_names}"
     return f"MXNet cannot compute on {chips}: {cuda_error}; {mxnet_build} has code for {supported_chips}"
 
 

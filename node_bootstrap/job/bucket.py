@@ -24,7 +24,7 @@ AWS_ERRORS = (BotoCoreError, ClientError, OSError, ValueError, boto3.exceptions.
 CONNECTION_ERRORS = (exceptions.ConnectionError, exceptions.HTTPClientError)
 
 
-def client(service: str, region: str) -> Any:
+def aws_client(service: str, region: str) -> Any:
     config = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=30)
     make_client: Any = boto3.session.Session().client  # its type knows every service by name
     return make_client(service, region_name=region, config=config)
@@ -74,14 +74,14 @@ class Bucket:
         text = self.read(verdict_key(self._name, self._run))
         return None if text is None else exit_of(text)
 
-    def codes(self, nodes: int) -> dict[int, int | None]:
+    def exit_codes(self, nodes: int) -> dict[int, int | None]:
         """Return, by rank, the exit codes of the ranks that have ended."""
-        codes = {}
+        exit_codes = {}
         for rank in range(nodes):
             text = self.read(rank_exit_key(self._name, self._run, rank))
             if text is not None:
-                codes[rank] = exit_of(text).code
-        return codes
+                exit_codes[rank] = exit_of(text).code
+        return exit_codes
 
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:
         """Return when each rank last wrote its sign of life, by S3's clock, and which ranks have ended."""
@@ -89,16 +89,16 @@ class Bucket:
         ended_ranks: set[int] = set()
         prefix = run_prefix(self._name, self._run)
         for entry in self._objects(prefix):
-            rank, _, leaf = entry["Key"][len(prefix) :].partition("/")
-            if leaf == "alive" and rank.isdecimal():
-                last_seen[int(rank)] = entry["LastModified"].timestamp()
-            elif leaf == "exit.json" and rank.isdecimal():
-                ended_ranks.add(int(rank))
+            rank_text, _, file_name = entry["Key"][len(prefix) :].partition("/")
+            if file_name == "alive" and rank_text.isdecimal():
+                last_seen[int(rank_text)] = entry["LastModified"].timestamp()
+            elif file_name == "exit.json" and rank_text.isdecimal():
+                ended_ranks.add(int(rank_text))
         return last_seen, ended_ranks
 
     def fetch_artifacts(self, folder: Path) -> int:
         """Download the artifacts of the job's earlier runs; returns the number of downloaded files."""
-        prefix, count = artifacts_prefix(self._name), 0
+        prefix, file_count = artifacts_prefix(self._name), 0
         for entry in self._objects(prefix):
             name = entry["Key"][len(prefix) :]
             path = (folder / name).resolve()
@@ -107,8 +107,8 @@ class Bucket:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.download(entry["Key"], path)
             self._uploaded[name] = _fingerprint(path)  # this copy must not overwrite another rank's newer file
-            count += 1
-        return count
+            file_count += 1
+        return file_count
 
     def save_artifacts(self, folder: Path) -> int:
         """Upload the new and changed files of `folder`; returns the number of uploaded files.
@@ -116,13 +116,13 @@ class Bucket:
         A connection error is raised at once. After any other error, the remaining files are uploaded before the first
         error is raised.
         """
-        count = 0
+        file_count = 0
         first_error: Exception | None = None
         for path in sorted(Path(parent) / name for parent, _, names in os.walk(folder) for name in names):
             if path.is_symlink() or not path.is_file():
                 continue
             try:
-                count += self._save(path, path.relative_to(folder).as_posix())
+                file_count += self._save(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
                 continue  # the file was temporary
             except CONNECTION_ERRORS:
@@ -131,7 +131,7 @@ class Bucket:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
-        return count
+        return file_count
 
     def _save(self, path: Path, name: str) -> bool:
         fingerprint = _fingerprint(path)

@@ -18,9 +18,9 @@ from typing import Any
 
 from dyntrain.node_bootstrap.job.output import Output
 
-INSTALL_SECONDS = 1800.0
-DRAIN_SECONDS = 5.0
-PR_SET_PDEATHSIG = 1
+INSTALL_SECONDS = 1800.0  # time limit of one command that installs packages
+DRAIN_SECONDS = 5.0  # time limit for reading the command's last output
+PR_SET_PDEATHSIG = 1  # option of prctl(2)
 
 
 class CommandFailed(Exception):
@@ -82,7 +82,7 @@ def install(
     for argv in (venv_argv, pip_argv):
         output.say(" ".join(argv))
         try:
-            result = subprocess.run(
+            completed_process = subprocess.run(
                 argv,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -94,9 +94,9 @@ def install(
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"{' '.join(argv)}: {error}") from error
-        for line in result.stdout.splitlines():
-            output.line(line)
-        if result.returncode:
+        for line in completed_process.stdout.splitlines():
+            output.write_line(line)
+        if completed_process.returncode:
             raise CommandFailed(f"the packages of {requirements.name} cannot be installed")
 
 
@@ -136,7 +136,7 @@ class Command:
         self._reader = threading.Thread(target=output.copy, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
-    def code(self) -> int | None:
+    def exit_code(self) -> int | None:
         """Return the command's exit code, or None while the command runs."""
         return self._process.poll()
 

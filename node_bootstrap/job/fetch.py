@@ -60,12 +60,12 @@ def _check_code_source(source: str, folder: Path) -> Path:
 def main() -> int:
     """Fetch the code and run its prepare-data.py; returns the exit code."""
     # imported here: the node's program needs only the constants of this file
-    from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, client
+    from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, aws_client
     from dyntrain.node_bootstrap.job.command import CommandFailed
 
     source = os.environ[CODE_VARIABLE]
     try:
-        download = client("s3", os.environ["AWS_DEFAULT_REGION"]).download_file
+        download = aws_client("s3", os.environ["AWS_DEFAULT_REGION"]).download_file
         folder = fetch_code(source, Path(os.environ["EFS_MOUNT"]), download)
     except (CommandFailed, *AWS_ERRORS) as error:
         print(f"prepare-data: {source}: {error}", file=sys.stderr)  # noqa: T201

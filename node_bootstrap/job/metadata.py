@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 
 ADDRESS = "http://169.254.169.254"
-TOKEN_SECONDS = 21600
-CALL_SECONDS = 5.0
+TOKEN_SECONDS = 21600  # lifetime of a session token
+CALL_SECONDS = 5.0  # time limit of a request
 
 
 class MetadataMissing(Exception):
@@ -45,15 +45,15 @@ class Metadata:
         Raises MetadataMissing if the value does not exist after `seconds` seconds.
         """
         deadline = time.monotonic() + seconds
-        failure = "the value does not exist"
+        last_failure = "the value does not exist"
         while True:
             try:
                 if value := self.get(path):
                     return value
             except MetadataMissing as error:
-                failure = str(error)
+                last_failure = str(error)
             if time.monotonic() >= deadline:
-                raise MetadataMissing(f"no instance metadata {path} after {seconds:.0f} seconds: {failure}")
+                raise MetadataMissing(f"no instance metadata {path} after {seconds:.0f} seconds: {last_failure}")
             time.sleep(1.0)
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> str:

@@ -15,13 +15,13 @@ from dyntrain.controller.contract.job_files import LOG_GROUP, TAIL_LINES
 from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
-BATCH_BYTES = 1_000_000
-BATCH_EVENTS = 10_000
+BATCH_BYTES = 1_000_000  # size limit of a batch
+BATCH_EVENTS = 10_000  # most events in a batch
 EVENT_BYTES = 26  # added by CloudWatch to each event
-LINE_BYTES = 200_000
-WAITING_LINES = 100_000  # the oldest are dropped when CloudWatch cannot be reached
-SHIP_SECONDS = 2.0
-LAST_SECONDS = 20.0
+LINE_BYTES = 200_000  # longer lines are split
+WAITING_LINES = 100_000  # if more lines wait for CloudWatch, the oldest are dropped
+SHIP_SECONDS = 2.0  # pause between uploads to CloudWatch
+LAST_SECONDS = 20.0  # time limit for sending the remaining lines
 
 
 class Output:
@@ -47,9 +47,9 @@ class Output:
 
     def say(self, text: str) -> None:
         """Write a line of this program itself to the output, marked to differ from the lines of the job's command."""
-        self.line(f"dyntrain: {text}".encode())
+        self.write_line(f"dyntrain: {text}".encode())
 
-    def line(self, line: bytes) -> None:
+    def write_line(self, line: bytes) -> None:
         text = line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r\n")
         with self._lock:
             self._file.write(line.rstrip(b"\r\n") + b"\n")
@@ -64,7 +64,7 @@ class Output:
     def copy(self, source: IO[bytes]) -> None:
         """Copy all lines of the stream `source` to the output, until the stream ends."""
         for line in iter(lambda: source.readline(LINE_BYTES), b""):
-            self.line(line)
+            self.write_line(line)
 
     def close(self) -> None:
         """Send the remaining lines to CloudWatch, for at most LAST_SECONDS."""
@@ -78,7 +78,7 @@ class Output:
         self._ship()
 
     def _ship(self) -> None:
-        while batch := self._batch():
+        while batch := self._next_batch():
             try:
                 self._send(batch)
             except AWS_ERRORS as error:
@@ -91,28 +91,28 @@ class Output:
                         self._file.write(f"dyntrain: CloudWatch does not take the output: {error}\n".encode())
                 return
 
-    def _batch(self) -> list[tuple[int, str]]:
+    def _next_batch(self) -> list[tuple[int, str]]:
         batch: list[tuple[int, str]] = []
-        size_bytes = 0
+        batch_bytes = 0
         with self._lock:
             while self._waiting and len(batch) < BATCH_EVENTS:
-                size_bytes += len(self._waiting[0][1].encode()) + EVENT_BYTES
-                if batch and size_bytes > BATCH_BYTES:
+                batch_bytes += len(self._waiting[0][1].encode()) + EVENT_BYTES
+                if batch and batch_bytes > BATCH_BYTES:
                     break
                 batch.append(self._waiting.popleft())
         return batch
 
     def _send(self, batch: list[tuple[int, str]]) -> None:
         if self._logs is None:
-            logs = self._connect()
+            logs_client = self._connect()
             with suppress(ClientError):  # the group may exist, and the role may not create groups
-                logs.create_log_group(logGroupName=LOG_GROUP)
+                logs_client.create_log_group(logGroupName=LOG_GROUP)
             try:
-                logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
+                logs_client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
             except ClientError as error:
                 if error_code(error) != "ResourceAlreadyExistsException":
                     raise
-            self._logs = logs
+            self._logs = logs_client
         timestamp = 0
         events = []
         for written_at, text in batch:

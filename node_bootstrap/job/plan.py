@@ -15,15 +15,15 @@ SILENT_SECONDS = 300.0  # a node silent for longer counts as lost
 class Plan(NamedTuple):
     """The plan of one run of a job, such as its command and its number of nodes."""
 
-    name: str  # of the job
+    name: str  # name of the job
     run: str  # id of the run
-    nodes: int
-    port: int
+    nodes: int  # number of nodes
+    port: int  # of the master, for the job's command
     command: list[str]
-    env: dict[str, str]
-    artifacts: str
+    env: dict[str, str]  # environment variables that the user sets
+    artifacts: str  # folder of the artifacts, in the code's folder
     requirements: str  # file of packages, or ""
-    resumed: bool
+    resumed: bool  # whether the artifacts of earlier runs are restored
     seconds: float  # time limit of the job
 
 

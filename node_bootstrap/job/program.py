@@ -17,17 +17,17 @@ from pathlib import Path
 from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.job_files import FAILED, Exit
 from dyntrain.node_bootstrap.job import plan as deciding
-from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, Bucket, client
+from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, Bucket, aws_client
 from dyntrain.node_bootstrap.job.command import Account, Command, CommandFailed, install, python_of, unpack
 from dyntrain.node_bootstrap.job.metadata import Metadata, MetadataMissing
 from dyntrain.node_bootstrap.job.output import Output
 from dyntrain.node_bootstrap.job.plan import Plan
 
-LOOK_SECONDS = 0.2
-VERDICT_SECONDS = 3.0
-MINUTE = 60.0
-MASTER_SECONDS = 900.0
-LAST_TRIES = 6
+LOOK_SECONDS = 0.2  # pause between checks whether the command has ended
+VERDICT_SECONDS = 3.0  # pause between reads of the job's verdict
+MINUTE = 60.0  # in seconds
+MASTER_SECONDS = 900.0  # longest wait for the master's address
+MOST_TRIES = 6  # for reading the plan, and for saving the artifacts
 RETRY_SECONDS = 5.0
 PATIENCE = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes in all
 
@@ -67,14 +67,14 @@ class Node:
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
             search_path = self._make_ready(account)
-            master = self._wait_for_master()
-            env = deciding.environment(self._plan, os.environ, search_path, self._rank, master, account.home)
-            self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master}:{self._plan.port}")
+            master_address = self._wait_for_master()
+            env = deciding.environment(self._plan, os.environ, search_path, self._rank, master_address, account.home)
+            self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master_address}:{self._plan.port}")
             return self._run_command(Command(self._plan.command, self._code, env, account, self._output))
         except (CommandFailed, MetadataMissing) as error:
-            return self._failure(str(error))
+            return self._failed_exit(str(error))
         except AWS_ERRORS as error:
-            return self._failure(f"{type(error).__name__}: {error}")
+            return self._failed_exit(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
         """Upload the artifacts, the program's output and the rank's exit to S3.
@@ -85,7 +85,7 @@ class Node:
         name, run, rank = self._plan.name, self._plan.run, self._rank
         if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
             self._try("write the verdict", lambda: self._bucket.settle(own_exit))
-        for _ in range(LAST_TRIES):
+        for _ in range(MOST_TRIES):
             if self._try("save artifacts", self._save_artifacts):
                 break
             time.sleep(self._retry)
@@ -97,7 +97,7 @@ class Node:
         self._finished.set()
 
     def _settle(self, own_exit: Exit) -> None:
-        verdict = deciding.verdict_of(own_exit, self._bucket.codes(self._plan.nodes), self._plan.nodes)
+        verdict = deciding.verdict_of(own_exit, self._bucket.exit_codes(self._plan.nodes), self._plan.nodes)
         if verdict is not None:
             self._bucket.settle(verdict)
 
@@ -134,7 +134,7 @@ class Node:
 
     def _run_command(self, command: Command) -> Exit:
         while True:
-            if (code := command.code()) is not None:
+            if (code := command.exit_code()) is not None:
                 command.end(0.0)
                 return deciding.exit_of_command(self._rank, code, time.time(), deciding.last_lines(self._output.tail()))
             reason_to_end: Exit | None = None
@@ -154,7 +154,7 @@ class Node:
         """Return an `Exit` with the reason why the command must end now, or None if the command may continue."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
-            return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
+            return self._failed_exit(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
         if self._interruption is not None:
             return self._interruption
         if self._is_due("verdict", VERDICT_SECONDS):
@@ -164,12 +164,12 @@ class Node:
         if self._is_due("minute", MINUTE):
             self._try("save artifacts", self._save_artifacts)
             last_seen, ended_ranks = self._bucket.signs_of_life()
-            lost_exit = deciding.exit_of_lost_rank(
+            lost_rank_exit = deciding.exit_of_lost_rank(
                 self._rank, self._plan.nodes, last_seen, ended_ranks, uptime, time.time()
             )
-            if lost_exit is not None:
-                self._bucket.settle(lost_exit)
-                return lost_exit._replace(rank=self._rank)
+            if lost_rank_exit is not None:
+                self._bucket.settle(lost_rank_exit)
+                return lost_rank_exit._replace(rank=self._rank)
         return None
 
     def _watch(self) -> None:
@@ -177,7 +177,7 @@ class Node:
         verdict_sent = False
         while True:
             if self._is_due("alive", self._beat):
-                self._try("send the sign of life", self._alive)
+                self._try("send the sign of life", self._send_sign_of_life)
             try:
                 if self._interruption is None and self._metadata.get("spot/instance-action") is not None:
                     self._interruption = deciding.exit_of_interrupted_rank(self._rank, time.time())
@@ -197,7 +197,7 @@ class Node:
         self._next_times[task] = now + seconds
         return True
 
-    def _alive(self) -> None:
+    def _send_sign_of_life(self) -> None:
         self._bucket.write(files.alive_key(self._plan.name, self._plan.run, self._rank), f"{time.time()}\n")
 
     def _save_artifacts(self) -> None:
@@ -205,7 +205,7 @@ class Node:
         if saved_count:
             self._output.say(f"{saved_count} artifacts saved")
 
-    def _failure(self, reason: str) -> Exit:
+    def _failed_exit(self, reason: str) -> Exit:
         log_tail = deciding.last_lines(self._output.tail())
         return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), log_tail)
 
@@ -233,10 +233,10 @@ def main() -> int:
     metadata = Metadata()
     rank = int(metadata.wait_for("ami-launch-index", MINUTE))
     log_path = options.root / "var" / "log" / "dyntrain-job" / "output.log"
-    output = Output(log_path, files.log_stream(options.name, rank), partial(client, "logs", options.region))
-    bucket = Bucket(client("s3", options.region), options.bucket, options.name, options.run)
+    output = Output(log_path, files.log_stream(options.name, rank), partial(aws_client, "logs", options.region))
+    bucket = Bucket(aws_client("s3", options.region), options.bucket, options.name, options.run)
     plan = None
-    for _ in range(LAST_TRIES):
+    for _ in range(MOST_TRIES):
         try:
             plan_text = bucket.read(files.plan_key(options.name, options.run))
             plan = None if plan_text is None else deciding.plan_of(plan_text)

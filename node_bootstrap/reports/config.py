@@ -102,10 +102,7 @@ def _path_with_volume_at(path: str, mount: str, place: Path) -> str:
 
 
 def with_code_fetching_script(config: NodeConfig) -> NodeConfig:
-    """Return the configuration.
-
-    If the job's code is in S3, the prepare-data script is the program that fetches the code.
-    """
+    """Return the configuration, whose prepare-data script fetches the job's code if the code is in S3."""
     return config if config.code is None else config.model_copy(update={"prepare_script": fetch.__file__})
 
 

@@ -2,7 +2,8 @@
 
 Parameter Store answers at most 40 requests per second for an AWS account. While a cluster has no coordinator, all its
 nodes query Parameter Store repeatedly. To stay below the limit, each node reads all parameters in one request, and the
-nodes take turns. The turns limit the rate of requests for any number of nodes (see `core.pacing`).
+nodes send their requests at different times. A node of a larger cluster waits
+longer between two requests (see `core.pacing`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target, parameter
-from dyntrain.node_bootstrap.core.pacing import Timing, request_period, seconds_until_turn
+from dyntrain.node_bootstrap.core.pacing import Timing, request_period, seconds_until_request
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports.config import Access, Parameters, describe_wrong_fields
@@ -24,7 +25,7 @@ MAX_ANSWER_AGE_SECONDS = 2.0  # in a large cluster, an answer up to this age is 
 GOLDEN_RATIO = 0.618034
 
 
-class Published:
+class PublishedParameters:
     """Reads a cluster's parameters `coordinator`, `token` and `target`.
 
     Each method that reads may raise ServiceUnavailable.
@@ -40,7 +41,7 @@ class Published:
         id_digest = hashlib.sha256(identity.instance_id.encode()).digest()
         self._turn_share = (
             int.from_bytes(id_digest[:4], "big") / 2**32
-        )  # fraction of the period at which this node's turn comes
+        )  # fraction of the period at which this node reads
         self._nodes_by_coordinator = self._nodes_by_target = (
             0  # number of the cluster's nodes, from its coordinator or its target
         )
@@ -49,7 +50,7 @@ class Published:
         self._read_lock = asyncio.Lock()
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Set the addresses of all nodes in the coordinator's order, which gives each node its own turn to read."""
+        """Set the addresses of all nodes in the coordinator's order, which gives each node its own time to read."""
         if self._identity.private_ip in addresses:
             self._nodes_by_coordinator = len(addresses)
             node_index = addresses.index(self._identity.private_ip)
@@ -97,20 +98,20 @@ class Published:
             ) from error
 
     async def _read(self) -> Mapping[str, str]:
-        """Read the cluster's parameters when it is this node's turn; the first read does not wait.
+        """Wait for this node's time to read, then read the cluster's parameters; the first read does not wait.
 
         Concurrent calls share one request.
         """
-        answers_before = self._answer_count
+        earlier_answer_count = self._answer_count
         async with self._read_lock:
-            turn_period = request_period(
+            read_period = request_period(
                 max(self._nodes_by_coordinator, self._nodes_by_target),
                 self._timing.nomination_check_seconds if self._identity.base else None,
             )
-            is_fresh = time.monotonic() - self._answered_at < min(MAX_ANSWER_AGE_SECONDS, turn_period)
-            if self._answer_count == answers_before and not is_fresh:
+            answer_is_fresh = time.monotonic() - self._answered_at < min(MAX_ANSWER_AGE_SECONDS, read_period)
+            if self._answer_count == earlier_answer_count and not answer_is_fresh:
                 if self._answer_count:
-                    await asyncio.sleep(seconds_until_turn(time.time(), turn_period, self._turn_share))
+                    await asyncio.sleep(seconds_until_request(time.time(), read_period, self._turn_share))
                 parameter_names = (self._endpoint, self._token, self._target)
                 self._parameter_texts = await asyncio.to_thread(self._parameters.get, *parameter_names)
                 self._answer_count, self._answered_at = self._answer_count + 1, time.monotonic()

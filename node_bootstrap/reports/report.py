@@ -39,12 +39,12 @@ class Status(Protocol):
         ...
 
     def set_listed(self, listed: bool) -> None:
-        """Note whether the controller's target lists the node, according to the coordinator."""
+        """Record whether the controller's target lists the node, according to the coordinator."""
         ...
 
 
-def report_that_counts(earlier: NodeReport | None, new: NodeReport) -> NodeReport:
-    """Return which of two reports the node sends.
+def preferred_report(earlier: NodeReport | None, new: NodeReport) -> NodeReport:
+    """Return the report that the node sends: `earlier` (None: there is no earlier report) or `new`.
 
     A report with the outcome "interrupted" is not replaced by a report with another outcome. Of two reports with the
     outcome "interrupted", the report with the earlier deadline is sent. AWS sets no deadline for a rebalance
@@ -86,14 +86,14 @@ class Reporter:
         return self._report
 
     def set(self, report: NodeReport) -> None:
-        """Send `report` from now on, unless `report_that_counts` keeps the earlier report."""
-        report_to_send = report_that_counts(self._report, report)
+        """Send `report` from now on, unless `preferred_report` keeps the earlier report."""
+        report_to_send = preferred_report(self._report, report)
         if report_to_send is not self._report:
             self._report, self._repetition = report_to_send, 0
             self._changed.set()
 
     def set_listed(self, listed: bool) -> None:
-        """Note whether the controller's target lists the node."""
+        """Record whether the controller's target lists the node."""
         if listed != self._listed:
             self._listed = listed
             self._changed.set()

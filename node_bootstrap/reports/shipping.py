@@ -17,7 +17,7 @@ from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain_exit
 from dyntrain.node_bootstrap.instance.identity import Identity
 
-CONFIGURE_SECONDS = 60.0
+CONFIGURE_SECONDS = 60.0  # time limit for configuring the CloudWatch agent
 FLUSH_SECONDS = 5  # a terminated machine loses its output of at most so many seconds
 NO_JOB = "no-job"  # takes the place of the job in the names of streams before the first job
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class LogShipping:
         command = [str(agent_program), "-a", "append-config", "-m", "ec2", "-s", "-c", f"file:{new_config_path}"]
         program = Program(command, {}, self._layout.log_folder / "agent.log")
         exit_code, child = await self._children.run("cloudwatch-agent", program, CONFIGURE_SECONDS)
-        if failure := explain_exit(exit_code, CONFIGURE_SECONDS):
-            raise OSError(f"{agent_program}: {failure}: {child.last_output(lines=5)}")
+        if failure_reason := explain_exit(exit_code, CONFIGURE_SECONDS):
+            raise OSError(f"{agent_program}: {failure_reason}: {child.last_output(lines=5)}")
         new_config_path.rename(config_path)
         log.info("the CloudWatch agent follows this node's logs", extra={"job": job})

@@ -14,7 +14,7 @@ from dyntrain.node_bootstrap.host.errors import Interrupted
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.node_bootstrap.reports import log_copy
 
-MAX_COPY_BYTES = 20 * 1024 * 1024  # size above which the copy becomes the older copy; per node
+MAX_COPY_BYTES = 20 * 1024 * 1024  # size of a node's copy above which the copy is moved to the older copy
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,7 @@ class VolumeLog:
     async def run(self) -> None:
         """Keep the copying program running until cancelled: if it ends or cannot start, it is started again later."""
         await self._changed.wait()
-        failures = 0
+        restart_count = 0
         with contextlib.suppress(Interrupted):
             while True:
                 self._changed.clear()
@@ -60,11 +60,11 @@ class VolumeLog:
                 else:
                     await self._wait_for_end(child)
                 if self._changed.is_set():
-                    failures = 0
+                    restart_count = 0
                     continue
                 self._start = self._source_bytes()  # output written meanwhile is only in the node's own log
-                await asyncio.sleep(self._timing.own_restart_backoff.delay(failures))
-                failures += 1
+                await asyncio.sleep(self._timing.own_restart_backoff.delay(restart_count))
+                restart_count += 1
 
     async def _wait_for_end(self, child: Child) -> None:
         """Wait until the copying program ends or another job begins, then stop the program."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import (
     DONE,
-    UNSEEN,
+    UNCHECKED,
     PlannedStep,
     Step,
     StepCondition,
@@ -114,7 +114,7 @@ class Bootstrap:
             if step.prepares_host and self._host_is_ready:
                 conditions[step] = DONE
             else:
-                conditions[step] = await step.check() if can_be_checked(step, conditions) else UNSEEN
+                conditions[step] = await step.check() if can_be_checked(step, conditions) else UNCHECKED
         return conditions
 
     async def _steps_left(self) -> tuple[PlannedStep, ...]:
@@ -123,7 +123,7 @@ class Bootstrap:
             self._plan_logged = True
             plan_summary = {
                 "done": [step.step_name for step in finished_steps(self.steps, steps_left)],
-                "left": {planned.step.step_name: planned.reason for planned in steps_left},
+                "left": {planned_step.step.step_name: planned_step.reason for planned_step in steps_left},
             }
             log.info("checked which steps are left", extra=plan_summary)
         return steps_left
@@ -158,12 +158,12 @@ async def call_with_retries(step: Callable[[], Awaitable[Result]], timing: Timin
     If the last call also raises RetryLater, the error is passed on to the caller. MetadataUnavailable is raised at
     once, since the metadata client has already retried.
     """
-    for failures in range(timing.setup_tries - 1):
+    for failed_tries in range(timing.setup_tries - 1):
         try:
             return await step()
         except MetadataUnavailable:
             raise
         except RetryLater as error:
-            log.warning(str(error), extra={"try": failures + 1, "of": timing.setup_tries})
-        await asyncio.sleep(spread(timing.setup_backoff.delay(failures), random.random()))
+            log.warning(str(error), extra={"try": failed_tries + 1, "of": timing.setup_tries})
+        await asyncio.sleep(spread(timing.setup_backoff.delay(failed_tries), random.random()))
     return await step()

@@ -57,13 +57,13 @@ def _profile_lines_for_people(layout: Layout, config: NodeConfig) -> str:
     The lines of the profile also add the folder of `python` and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
-    count_line = (
+    worker_count_line = (
         f"export {COUNT_VARIABLE}=$(grep -c . {shlex.quote(str(layout.workers_file))})\n"
         if COUNT_VARIABLE not in config.environment
         else ""
     )
     launch_socket = shlex.quote(str(layout.launch_socket))
-    return f'{count_line}export {VARIABLE}={launch_socket}\nexport PATH="$PATH":{program_folder}\n'
+    return f'{worker_count_line}export {VARIABLE}={launch_socket}\nexport PATH="$PATH":{program_folder}\n'
 
 
 def _launch_script_text(layout: Layout) -> str:
@@ -132,9 +132,9 @@ class WriteEnvironment(NodeStep):
 
     async def _files(self) -> dict[Path, HostFile]:
         configured_node, dependencies = self.run.configured_node, self.run.dependencies
-        group = dependencies.account.gid if dependencies.account else -1
+        group_id = dependencies.account.gid if dependencies.account else -1
         return environment_files(
-            dependencies.layout, configured_node.identity, configured_node.config, await self.run.gpu_count(), group
+            dependencies.layout, configured_node.identity, configured_node.config, await self.run.gpu_count(), group_id
         )
 
 

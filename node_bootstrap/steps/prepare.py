@@ -38,7 +38,7 @@ LEFT_RUNNING_MESSAGE = (
     "prepare-data ended with exit code 0 and left processes running, which were ended; let it wait for them, or run a "
     "daemon as a systemd unit"
 )
-LEFT_RUNNING_CHARACTERS = 700
+LEFT_RUNNING_CHARACTERS = 700  # length to which the message is shortened
 log = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class PrepareTry:
 
     attempt: int  # number of the run of the node's program
     number: int  # number of this run of the script
-    started_at: float
+    started_at: float  # Unix time
     seconds: float  # how long the script ran
     exit_code: int | None  # None: the script was killed at its time limit
     reason: str  # why the script failed; "" after success
@@ -60,10 +60,10 @@ class Preparation:
 
     config: NodeConfig
     identity: Identity
-    attempt: int
+    attempt: int  # number of the run of the node's program
     layout: Layout
     children: Children
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # of the script
     timing: Timing
     user: str | None = None  # used if the configuration names no user; None: this process's user
 
@@ -102,9 +102,9 @@ class Preparation:
                 script_sha256, marker_state = await self.check_script_and_marker()
                 # 2. decide
                 if (
-                    marked_result := await self._marked_result(script_sha256, marker_state, try_number - 1)
+                    marker_result := await self._marker_result(script_sha256, marker_state, try_number - 1)
                 ) is not None:
-                    return marked_result
+                    return marker_result
                 log.info("preparing", extra={"try": try_number, "reason": marker_state.value})
                 # 3. apply
                 await asyncio.to_thread(remove_marker, marker_path)
@@ -133,8 +133,8 @@ class Preparation:
         while True:
             with contextlib.suppress(OSError):
                 script_sha256, marker_state = await self.check_script_and_marker()
-                if (marked_result := await self._marked_result(script_sha256, marker_state, failed.tries)) is not None:
-                    return marked_result
+                if (marker_result := await self._marker_result(script_sha256, marker_state, failed.tries)) is not None:
+                    return marker_result
                 if script_sha256 is not None and script_sha256 != failed.script:
                     log.info("prepare-data has changed: it is run again", extra={"script": script_sha256})
                     return None
@@ -151,7 +151,7 @@ class Preparation:
             return await asyncio.to_thread(script_digest, self.config.prepare_script)
         return None
 
-    async def _marked_result(
+    async def _marker_result(
         self, script_sha256: str | None, marker_state: MarkerState, tries: int
     ) -> PrepareResult | None:
         """Return the result of the preparation if a valid marker exists, else None.

@@ -33,7 +33,7 @@ class ReportPreparation(NodeStep):
     async def carry_out(self) -> None:
         # kept, since later changes of the script or the marker concern only the next run
         prepare_result = self.run.prepare_result = self.run.prepare_result or PrepareResult(
-            True, 0, MarkerState.COUNTS.value
+            True, 0, MarkerState.PREPARED.value
         )
         self.run.services.ec2_services.status.report(
             "prepared" if prepare_result.prepared else "prepare_failed",

@@ -99,9 +99,9 @@ class Volume:
     async def _run_systemctl(self, command: list[str]) -> None:
         program = Program(command, {}, self._layout.log_folder / "mount.log")
         exit_code, child = await self._children.run("mount", program, MOUNT_SECONDS)
-        if failure := explain_exit(exit_code, MOUNT_SECONDS):
+        if failure_reason := explain_exit(exit_code, MOUNT_SECONDS):
             raise ServiceUnavailable(
-                f"cannot mount {self._volume} at {self._mount}: `{' '.join(command)}`: {failure}: "
+                f"cannot mount {self._volume} at {self._mount}: `{' '.join(command)}`: {failure_reason}: "
                 f"{child.last_output(lines=5)}"
             )
 

@@ -28,7 +28,7 @@ class BaseDuties:
         self._all_serve, self.has_begun = all_serve, False
 
     @property
-    def serves(self) -> bool:
+    def runs_ps_lite(self) -> bool:
         """Whether this node keeps ps-lite processes."""
         return self._all_serve or self.has_begun
 

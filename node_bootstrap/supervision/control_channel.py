@@ -101,7 +101,7 @@ class ControlChannel:
         A new coordinator publishes another address and token. A node that cannot reach the coordinator, or that the
         coordinator refuses, therefore reads the published address and token again.
         """
-        failures = refusals = 0
+        failed_tries = refusals = 0
         access: Access | None = None
         while not self._leaving:
             access = access or await self._wait_for_access()
@@ -112,17 +112,17 @@ class ControlChannel:
                 connection_end = ConnectionEnd.FAILED
                 self._warn_if_new(f"{connection_end.value}: {type(error).__name__}: {error}", access.endpoint.url)
             access = access if connection_end is ConnectionEnd.CLOSED else None
-            failures = failures + 1 if connection_end is ConnectionEnd.FAILED else 0
+            failed_tries = failed_tries + 1 if connection_end is ConnectionEnd.FAILED else 0
             refusals = refusals + 1 if connection_end is ConnectionEnd.REFUSED else 0
             pause_seconds = (
                 self._timing.refusal_backoff.delay(refusals - 1)
                 if refusals
-                else self._timing.connection_backoff.delay(max(0, failures - 1))
+                else self._timing.connection_backoff.delay(max(0, failed_tries - 1))
             )
             await asyncio.sleep(spread(pause_seconds, random.random()))
 
     async def _wait_for_access(self) -> Access:
-        failures = 0
+        failed_tries = 0
         while True:
             try:
                 if access := await self._access():
@@ -130,8 +130,8 @@ class ControlChannel:
                 self._warn_if_new(f"no coordinator of cluster {self._cluster} has published its address yet")
             except ServiceUnavailable as error:
                 self._warn_if_new(str(error))
-            await asyncio.sleep(spread(self._timing.connection_backoff.delay(failures), random.random()))
-            failures += 1
+            await asyncio.sleep(spread(self._timing.connection_backoff.delay(failed_tries), random.random()))
+            failed_tries += 1
 
     async def _run_connection(self, access: Access, receiver: Receiver) -> ConnectionEnd:
         connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
@@ -141,7 +141,7 @@ class ControlChannel:
             async with timeout(answer_seconds(self._clocks)):
                 first_message = self._decode(await connection.recv())
             if isinstance(first_message, Refused):
-                return self._note_refusal(first_message)
+                return self._warn_of_refusal(first_message)
             if not isinstance(first_message, Welcome):
                 answer_type = first_message.type if first_message else "something unknown"
                 self._warn_if_new(f"the coordinator answered the hello with {answer_type}", access.endpoint.url)
@@ -167,7 +167,7 @@ class ControlChannel:
             async for received_text in connection:
                 message = self._decode(received_text)
                 if isinstance(message, Refused):
-                    return self._note_refusal(message)
+                    return self._warn_of_refusal(message)
                 if message is not None:
                     await receiver.on_message(message)
         except ConnectionClosed as error:
@@ -186,7 +186,7 @@ class ControlChannel:
             )
             return None
 
-    def _note_refusal(self, message: Refused) -> ConnectionEnd:
+    def _warn_of_refusal(self, message: Refused) -> ConnectionEnd:
         self._warn_if_new(f"{ConnectionEnd.REFUSED.value}: {message.reason}")
         return ConnectionEnd.REFUSED
 

@@ -34,7 +34,7 @@ class GroupProcess:
     blank: Blank  # the forked process
     server: Child  # the fork server from which the process was forked
     ready: bool = False  # whether the process has started
-    role: str = "blank"
+    role: str = "blank"  # such as blank, scheduler or server
     generation: int | None = None  # number of the group; None: the process has no role yet
 
 
@@ -102,7 +102,7 @@ class PsGroup:
         return messages
 
     def become_base(self) -> None:
-        """Note that the node is a base node now, and tell the coordinator."""
+        """Record that the node is a base node now, and tell the coordinator."""
         self._is_base = True
         self._offer_group()
 
@@ -184,7 +184,7 @@ class PsGroup:
         ]
         await asyncio.gather(*(process.blank.stop() for process in processes_to_stop))
 
-    async def forget(self) -> None:
+    async def forget_groups(self) -> None:
         """Kill the processes of a finished job's groups, and count generations from 1 again.
 
         Idle processes (blanks) are kept.
@@ -213,8 +213,8 @@ class PsGroup:
         async with self._server_lock:
             if self._server is None:
                 self._server = await self._start_server()
-            child, server_socket = self._server
-        process = GroupProcess(await server_socket.fork(), child)
+            fork_server, server_socket = self._server
+        process = GroupProcess(await server_socket.fork(), fork_server)
         self._idle_blanks.append(process)
         self._start_watcher(self._watch_process(process))
         return process
@@ -222,15 +222,15 @@ class PsGroup:
     async def _start_server(self) -> tuple[Child, ForkServerSocket]:
         server_socket = ForkServerSocket()
         try:
-            child = await self._children.start(
+            fork_server = await self._children.start(
                 "ps-lite", self._program.with_environment(server_socket.environment, server_socket.child_fd)
             )
         except (OSError, NodeError):
             server_socket.close()
             raise
         server_socket.close_child_end()
-        self._start_watcher(self._watch_server(child, server_socket))
-        return child, server_socket
+        self._start_watcher(self._watch_server(fork_server, server_socket))
+        return fork_server, server_socket
 
     def _start_watcher(self, coroutine: Coroutine[None, None, None]) -> None:
         watching_task = asyncio.create_task(coroutine)

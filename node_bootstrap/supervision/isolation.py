@@ -1,7 +1,7 @@
 """Stops the worker of a node that has had no coordinator for too long, until the controller wants the node again.
 
-By the time the worker is stopped, all other workers train without this worker, so its state is useless. Until the
-worker is stopped, the controller may have released the instance, so the node asks the controller before it continues.
+By the time the worker is stopped, all other workers train without this worker, so its state is useless. The
+controller may release the instance before the worker is stopped, so the node asks the controller before it continues.
 `core.isolation` decides when to stop, and `Isolation` carries out the decision.
 """
 
@@ -51,7 +51,7 @@ class Isolation:
         self._changed = asyncio.Event()
 
     async def on_welcome(self, job: str) -> None:
-        """Note that a coordinator is connected.
+        """Record that a coordinator is connected.
 
         Start the worker of the coordinator's job, unless `run` has stopped the worker.
         """
@@ -64,7 +64,7 @@ class Isolation:
             await self._begin(job)
 
     def on_disconnect(self) -> None:
-        """Note that the connection to the coordinator is lost."""
+        """Record that the connection to the coordinator is lost."""
         self._job = None
         if not self._state.worker_stopped:
             self._state = IsolationState(lost_at=time.monotonic())
@@ -84,13 +84,13 @@ class Isolation:
                         await self._changed.wait()
             elif action is IsolationAction.STOP:
                 self._state = IsolationState(worker_stopped=True)
-                reason = (
+                stop_reason = (
                     f"no coordinator for {self._seconds:g} s: "
                     "the worker is stopped until the controller confirms that it wants the node"
                 )
                 if await self._stop():
-                    log.error(reason)
-                    self._on_stopped(reason)
+                    log.error(stop_reason)
+                    self._on_stopped(stop_reason)
                 else:
                     await self._resume()
             else:

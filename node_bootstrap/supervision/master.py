@@ -140,22 +140,22 @@ class CoordinatorKeeper:
             started_at = time.monotonic()
             try:
                 coordinator_process = await self._start_coordinator(term)
-                failure = explain_exit(await coordinator_process.wait(), 0.0)
+                exit_error = explain_exit(await coordinator_process.wait(), 0.0)
                 await coordinator_process.stop()
             except OSError as error:
-                failure = str(error)
-            if not failure and self._restart_after_job:
+                exit_error = str(error)
+            if not exit_error and self._restart_after_job:
                 log.info("the coordinator has ended a launch; a new one waits for the next launch")
                 crash_count = 0
                 continue
-            if not failure:
+            if not exit_error:
                 log.info("the coordinator finished")
                 self.finished.set()
                 return
             crash_count = 0 if time.monotonic() - started_at > self._timing.coordinator_steady_seconds else crash_count
             pause_seconds = self._timing.coordinator_backoff.delay(crash_count)
             crash_count += 1
-            log.error("the coordinator died, it is started again", extra={"reason": failure, "pause": pause_seconds})
+            log.error("the coordinator died, it is started again", extra={"reason": exit_error, "pause": pause_seconds})
             await asyncio.sleep(pause_seconds)
 
     async def _nominated_term(self) -> int | None:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 @dataclass(eq=False)
 class _Spare:
     child: Child  # the spare's process
-    standby_socket: StandbySocket
+    socket: StandbySocket  # connection between the spare and this process
     ready: bool = False  # whether the spare has built its model
 
 
@@ -73,7 +73,7 @@ class Spares:
             self._changed.set()
             with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may lower niceness
                 os.setpriority(os.PRIO_PGRP, spare.child.pid, os.getpriority(os.PRIO_PROCESS, 0))
-            if spare.standby_socket.go():
+            if spare.socket.go():
                 log.info("a spare takes over", extra={"pid": spare.child.pid, "ready": spare.ready})
                 return spare.child
         return None
@@ -121,16 +121,16 @@ class Spares:
 
     async def _start_spare(self) -> None:
         with contextlib.ExitStack() as stack:
-            standby_socket = stack.enter_context(StandbySocket())
+            spare_socket = stack.enter_context(StandbySocket())
             assert self.program is not None, "spares are needed only while a worker runs, which has a program"
             spare_process = await self._children.start(
                 "spare",
-                self.program.with_environment(standby_socket.environment, standby_socket.child_fd),
+                self.program.with_environment(spare_socket.environment, spare_socket.child_fd),
                 SPARE_NICENESS,
             )
             stack.pop_all()  # from here on the spare's watcher closes the socket
-        standby_socket.close_child_end()
-        spare = _Spare(spare_process, standby_socket)
+        spare_socket.close_child_end()
+        spare = _Spare(spare_process, spare_socket)
         self._waiting.append(spare)
         watching_task = asyncio.create_task(self._watch_spare(spare))
         self._watching_tasks.add(watching_task)
@@ -138,13 +138,13 @@ class Spares:
 
     async def _watch_spare(self, spare: _Spare) -> None:
         """Watch a spare until its process ends, also after it took over as the worker."""
-        with spare.standby_socket:
+        with spare.socket:
             limit_seconds = self._timing.spare_start_seconds * 2.0 ** min(
                 self._hangs, 10
             )  # a spare may just be slow, because of its low priority
             try:
                 async with timeout(limit_seconds):
-                    spare.ready = await spare.standby_socket.ready()
+                    spare.ready = await spare.socket.ready()
             except TimeoutError:
                 if spare in self._waiting:  # the coordinator has its own time limit for a spare that took over
                     log.error(

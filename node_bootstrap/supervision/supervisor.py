@@ -55,10 +55,10 @@ class SupervisedNode:
     identity: Identity
     attempt: int  # number of the run of the node's program
     mount: str  # path of the shared volume
-    control_file: Path
+    control_file: Path  # file from which the worker learns how to connect to the coordinator
     timing: Timing
-    clocks: Clocks = DEFAULT
-    rebalance: Rebalance = LEAVE_ON_RECOMMENDATION
+    clocks: Clocks = DEFAULT  # timeouts of connections and of the training's progress
+    rebalance: Rebalance = LEAVE_ON_RECOMMENDATION  # what the node does on a rebalance recommendation
     account: Account | None = None  # user of the worker; None: this process's user
     results: bool = False  # whether the coordinator uploads the job's results
     slot: int = 0  # number of this worker on the node; each worker has its own supervisor
@@ -152,14 +152,14 @@ class Supervisor:
         self.write_control_file(access)
         if self._program_of is not None:
             if self.base is not None and self._job not in ("", welcome.job):  # the end of that job may have been missed
-                await self.base.group.forget()
+                await self.base.group.forget_groups()
             if welcome.launch is None:  # a script that has left the job may still save its model
-                await self.worker.finish(self._node.timing.finish_seconds)
+                await self.worker.wait_for_end(self._node.timing.finish_seconds)
             self.worker.set_program(None if welcome.launch is None else self._program_of(welcome.launch))
         self._job = welcome.job
         for job_logs in self._logs:
             job_logs.follow(welcome.job)
-        if self.base is not None and self.base.serves:
+        if self.base is not None and self.base.runs_ps_lite:
             for message in self.base.group.state():
                 self._channel.send(message)
         for notice in self._notices.notices.values() if self._notices is not None else ():
@@ -183,8 +183,8 @@ class Supervisor:
         return deadline is not None
 
     def on_disconnect(self) -> None:
-        """Note that the connection to the coordinator is lost."""
-        self.worker.disconnected()
+        """Record that the connection to the coordinator is lost."""
+        self.worker.on_disconnect()
         if not self._retired.is_set():  # a retired node has closed the connection itself
             self._isolation.on_disconnect()
         if self._desk is not None:
@@ -203,9 +203,9 @@ class Supervisor:
                 self._desk.on_answer(message)
             case Workers(addresses=addresses):
                 self._write_workers(addresses)
-            case StartGroup() if self.base is not None and self.base.serves:
+            case StartGroup() if self.base is not None and self.base.runs_ps_lite:
                 await self.base.group.start(message)
-            case StopGroup(generation=generation) if self.base is not None and self.base.serves:
+            case StopGroup(generation=generation) if self.base is not None and self.base.runs_ps_lite:
                 await self.base.group.stop(generation)
             case RestartWorker(pid=pid, reason=reason):
                 await self.worker.restart(pid, reason)
@@ -224,11 +224,11 @@ class Supervisor:
         The node receives the next launch from a later coordinator.
         """
         log.info("waiting for the next launch", extra={"reason": reason})
-        await self.worker.finish(self._node.timing.finish_seconds)
+        await self.worker.wait_for_end(self._node.timing.finish_seconds)
         self.worker.set_program(None)
         await self.worker.on_welcome(self._job)
         if self.base is not None:
-            await self.base.group.forget()
+            await self.base.group.forget_groups()
         self._channel.end_connection()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
@@ -281,7 +281,7 @@ class Supervisor:
         self._channel.leave()
 
     async def _end_worker(self) -> None:
-        await self.worker.finish(self._node.timing.finish_seconds)
+        await self.worker.wait_for_end(self._node.timing.finish_seconds)
         await self.worker.stop(self._node.timing.retire_grace_seconds)
 
     async def retire(self, reason: str) -> None:

@@ -23,7 +23,7 @@ from dyntrain.node_bootstrap.reports.config import (
     clocks_of,
     working_folder,
 )
-from dyntrain.node_bootstrap.reports.published import Published
+from dyntrain.node_bootstrap.reports.published import PublishedParameters
 from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, Status
 from dyntrain.node_bootstrap.reports.shipping import LogShipping
 from dyntrain.node_bootstrap.reports.volume_log import VolumeLog
@@ -150,7 +150,7 @@ def build_services(node: Ec2Node) -> Ec2Services:
     configured_timeouts = clocks_of(config)
     reporter = Reporter(node.reports, timing)
     status = ControllerStatus(identity, node.attempt, reporter)
-    published_parameters = Published(node.parameters, identity, timing)
+    published_parameters = PublishedParameters(node.parameters, identity, timing)
     channel = ControlChannel(identity.cluster, published_parameters.access, timing, configured_timeouts)
 
     # `supervisor` is defined below, before the watch runs
@@ -198,7 +198,7 @@ def build_services(node: Ec2Node) -> Ec2Services:
 
 
 def _make_further_supervisor(
-    node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
+    node: Ec2Node, slot: int, supervised: SupervisedNode, published: PublishedParameters, status: ControllerStatus
 ) -> Supervisor:
     """Make the supervisor of a further worker, which has its own control file and connection to the coordinator."""
     identity, config, timing = node.identity, node.config, node.timing
@@ -235,10 +235,10 @@ def _program_maker(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | No
 def _volume_logs_of_slot(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
     if node.config.logs != "volume":
         return ()
-    cluster, instance, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
+    cluster, instance_id, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
 
     def log_copy_of(job: str) -> Path:
-        return path_of_slot(JobFolder.of(mount, cluster, job).log_of(instance), slot)
+        return path_of_slot(JobFolder.of(mount, cluster, job).log_of(instance_id), slot)
 
     program_log = path_of_slot(node.layout.log_folder / "log-copy.log", slot)
     return (VolumeLog(_worker_log_path(node, slot), log_copy_of, node.children, node.user, program_log, node.timing),)
@@ -282,7 +282,7 @@ def own_programs_first(environment: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), search_path])}
 
 
-def _make_base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -> BaseDuties:
+def _make_base_duties(node: Ec2Node, channel: ControlChannel, published: PublishedParameters) -> BaseDuties:
     identity, config, layout = node.identity, node.config, node.layout
     # explicit address: ps-lite would otherwise pick an interface itself
     variables = {**node.environment, "DMLC_NODE_HOST": identity.private_ip}

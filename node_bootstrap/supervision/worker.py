@@ -23,7 +23,7 @@ from dyntrain.training.protocol.node_messages import FACE_WANTED, WorkerExited, 
 from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
 
-FACE_WANTED_MESSAGE = (
+DT_SCRIPTS_MESSAGE = (
     f"the script is written for AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
 )
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Worker:
         return self._child.pid if self._child and self.state is WorkerState.RUNNING else None
 
     async def on_welcome(self, job: str) -> None:
-        """Note that the coordinator of `job` is connected.
+        """Record that the coordinator of `job` is connected.
 
         Starts the worker, unless the worker of this job runs already or has left. If the worker has crashed, the crash
         is reported to the coordinator again.
@@ -120,7 +120,7 @@ class Worker:
         if earlier_state is WorkerState.FAILED:
             self._on_recovery()
 
-    def disconnected(self) -> None:
+    def on_disconnect(self) -> None:
         self._connected = False
         self._changed.set()
 
@@ -142,13 +142,13 @@ class Worker:
                     extra=log_fields,
                 )
                 return
-            was_failed = self.state is WorkerState.FAILED
+            had_failed = self.state is WorkerState.FAILED
             await self._replace_process(reason)
-            if was_failed:
+            if had_failed:
                 self._on_recovery()
 
     async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
-        """Note that the coordinator will send no restart order for the crashed worker for `seconds`.
+        """Record that the coordinator will send no restart order for the crashed worker for `seconds`.
 
         With `given_up`, the coordinator may never send an order, so the failure is reported to the controller.
         """
@@ -179,7 +179,7 @@ class Worker:
                 self._changed.set()
             return True
 
-    async def finish(self, seconds: float) -> None:
+    async def wait_for_end(self, seconds: float) -> None:
         """Wait up to `seconds` for the end of the training script, which may still work after it has left the job."""
         if self._child and self.state is WorkerState.RUNNING:
             with contextlib.suppress(TimeoutError):
@@ -227,7 +227,7 @@ class Worker:
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
-            reason = FACE_WANTED_MESSAGE if exit_code == FACE_WANTED else explain_exit(exit_code, 0.0)
+            reason = DT_SCRIPTS_MESSAGE if exit_code == FACE_WANTED else explain_exit(exit_code, 0.0)
             if last_output := child.last_output(limit=1000):
                 reason = f"{reason}; its last output:\n{last_output}"
             self._last_exit = WorkerExited(pid=child.pid, code=exit_code, reason=reason)

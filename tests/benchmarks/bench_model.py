@@ -17,9 +17,16 @@ from typing import Any
 
 from bench_fanout import transfer
 from dyntrain.training.engine.store import split
-from dyntrain.training.model.dealing import Dealt, deal
+from dyntrain.training.model.dealing import ServerLoad, deal
 from dyntrain.training.model.networks import Key, resnet50
-from dyntrain.training.model.prediction import Machines, exchange, init_seconds, release, state_seconds, step_seconds
+from dyntrain.training.model.prediction import (
+    Machines,
+    init_seconds,
+    predict_exchange,
+    predict_release,
+    state_seconds,
+    step_seconds,
+)
 from figures import Figure, at_most, processor_seconds, progress, unbounded, write
 from model_group import Groups
 from namespaces import Hosts, hosts
@@ -44,7 +51,7 @@ def serving(groups: Groups) -> float:
     groups.exchange(1, 4 * TIMES)
     taken = processor_seconds(groups.first_server) - before
     groups.leave(1)
-    return deal(KEYS, 1).total * 4 * TIMES / taken
+    return deal(KEYS, 1).total_bytes * 4 * TIMES / taken
 
 
 def calibrate(groups: Groups) -> Machines:
@@ -56,7 +63,7 @@ def calibrate(groups: Groups) -> Machines:
     groups.form(KEYS, workers, servers)
     seconds = groups.exchange(workers, TIMES)
     groups.leave(workers)
-    ideal = exchange(deal(KEYS, servers), workers, Machines(NOMINAL, NOMINAL, added, 0.0, 0.0)).seconds
+    ideal = predict_exchange(deal(KEYS, servers), workers, Machines(NOMINAL, NOMINAL, added, 0.0, 0.0)).seconds
     link = NOMINAL * ideal / (statistics.median(seconds) - latency)
     return Machines(link, link, added, latency, forming)
 
@@ -69,7 +76,7 @@ def placement(here: Hosts, groups: Groups, workers: int, servers: int, machines:
     sent = max(here.sent(host) - bytes_before for host, bytes_before in enumerate(before)) / TIMES
     groups.leave(workers)
     results = {
-        "exchange": compared(seconds, exchange(dealt, workers, machines).seconds),
+        "exchange": compared(seconds, predict_exchange(dealt, workers, machines).seconds),
         "init": compared(max(each["init"] for each in formed), init_seconds(dealt, workers, machines)),
         "bytes": compared(sent, busiest(dealt, workers)),
     }
@@ -85,7 +92,7 @@ def overlap(groups: Groups, machines: Machines) -> dict[str, float]:
     then, to measure the step; but not again so soon after it has done so.
     """
     workers, servers = PREDICTED[0]
-    exchanged = exchange(deal(KEYS, servers), workers, machines).seconds
+    exchanged = predict_exchange(deal(KEYS, servers), workers, machines).seconds
     groups.form(KEYS, workers, servers)
     groups.exchange(workers, 2)
     seconds = statistics.median(groups.exchange(workers, 3, exchanged))
@@ -93,10 +100,10 @@ def overlap(groups: Groups, machines: Machines) -> dict[str, float]:
     return compared(seconds, step_seconds(exchanged, exchanged, overlap=1.0))
 
 
-def busiest(dealt: Dealt, workers: int) -> float:
+def busiest(dealt: ServerLoad, workers: int) -> float:
     """Bytes that leave the busiest node in an exchange, by the model without its term for the last key."""
     whole = Machines(1.0, 1e18, 1e18, 0.0, 0.0)
-    return exchange(Dealt(dealt.servers, 0), workers, whole).seconds
+    return predict_exchange(ServerLoad(dealt.servers, 0), workers, whole).seconds
 
 
 def compared(measured: float, predicted: float) -> dict[str, float]:
@@ -117,7 +124,7 @@ def main(out: Path) -> list[Figure]:
             for workers, servers in RELEASES:
                 groups.form(KEYS, workers, servers)
                 seconds = groups.release(workers)
-                each = compared(seconds, release(deal(KEYS, servers), workers, machines).seconds)
+                each = compared(seconds, predict_release(deal(KEYS, servers), workers, machines).seconds)
                 results["release"][f"{workers}_workers.{servers}_servers"] = each
         finally:
             groups.close()

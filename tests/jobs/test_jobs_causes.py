@@ -55,7 +55,7 @@ class Job:
 
     # ---- the command
 
-    def code(self) -> int | None:
+    def exit_code(self) -> int | None:
         self.looks += 1
         assert self.looks < 20_000, "the node ends it"
         return self.code_of_command
@@ -77,7 +77,7 @@ class Job:
     def verdict(self) -> Exit | None:
         return self.settled[0] if self.settled else None
 
-    def codes(self, nodes: int) -> dict[int, int | None]:
+    def exit_codes(self, nodes: int) -> dict[int, int | None]:
         return self.codes_of
 
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:

@@ -308,7 +308,7 @@ class Recorder:
             self.keys += [one for one in arguments if isinstance(one, str)]
             if name == "settle" and self._notice is not None:
                 self.saved_at.append((self._notice.parent / "saved").exists())
-            return {"codes": {0: 0}, "signs_of_life": ({}, set())}.get(name)
+            return {"exit_codes": {0: 0}, "signs_of_life": ({}, set())}.get(name)
 
         return call
 

@@ -29,7 +29,7 @@ class Logs:
         if self.refusing:
             assert self.output is not None
             self.refused += 1
-            self.output.line(b"late %d" % self.refused)
+            self.output.write_line(b"late %d" % self.refused)
             raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "PutLogEvents")
         self.batches.append([event["message"] for event in logEvents])
 
@@ -40,7 +40,7 @@ def test_while_cloudwatch_takes_nothing_the_oldest_lines_go_and_the_rest_comes_i
     logs = Logs()
     output = logs.output = Output(tmp_path / "output.log", "mnist_0", lambda: logs, pause=0.01)
     for number in range(WAITING_LINES):
-        output.line(b"%d %s" % (number, b"x" * 150 if number % 20_000 < 10_000 else b""))
+        output.write_line(b"%d %s" % (number, b"x" * 150 if number % 20_000 < 10_000 else b""))
     full = logs.refused
     wait_for(lambda: logs.refused > full + 2, 60.0, "lines that came while all room was taken")
     logs.refusing = False

@@ -62,10 +62,10 @@ class Bed:
         self.leads = True
         keeper = SimpleNamespace(finished=self.finished, retire=self._retire)
         group = Part("group", calls, state=lambda: ["offer"])
-        self.base: Any = SimpleNamespace(group=group, coordinator=keeper, serves=serves, has_begun=serves)
+        self.base: Any = SimpleNamespace(group=group, coordinator=keeper, runs_ps_lite=serves, has_begun=serves)
         self.known: dict[str, Any] = {}
         worker: Any = Part("worker", calls, pid=77, set_program=lambda program: calls.append(("worker.runs", program)))
-        worker.__dict__["disconnected"] = lambda: calls.append(("worker.disconnected",))
+        worker.__dict__["on_disconnect"] = lambda: calls.append(("worker.on_disconnect",))
         isolation: Any = Part("isolation", calls, on_disconnect=lambda: calls.append(("isolation.on_disconnect",)))
         channel: Any = SimpleNamespace(
             send=lambda message: calls.append(("tell", message)),

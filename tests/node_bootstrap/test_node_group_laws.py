@@ -165,7 +165,7 @@ def test_the_next_job_counts_anew_with_the_same_blanks() -> None:
     async def scenario(node: Node) -> None:
         await asyncio.sleep(1.0)
         one = await node.form(7)
-        await node.group.forget()
+        await node.group.forget_groups()
         assert all(blank.stopped for blank in one)
         assert not any(blank.stopped for blank in node.blanks if blank not in one)
         assert len(await node.form(1)) == 2

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.node_bootstrap.host.errors import GiveUp, MetadataUnavailable, OnlyMetadataV1, Unassigned
+from dyntrain.node_bootstrap.host.errors import GiveUp, MetadataUnavailable, NoClusterTag, OnlyMetadataV1
 from dyntrain.node_bootstrap.instance.identity import cluster_of, is_base, is_master, read_identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from node_coordinator import dead_endpoint
@@ -50,7 +50,7 @@ def test_cluster_is_named_by_owner_else_by_elastic_tag(tags: dict[str, str], clu
 
 def test_cluster_of_an_untagged_node_is_asked_for_again() -> None:
     """The tag may be put on while the node boots; the message must say what to tag."""
-    with pytest.raises(Unassigned, match="dyntrain:cluster") as caught:
+    with pytest.raises(NoClusterTag, match="dyntrain:cluster") as caught:
         cluster_of({"Name": "x", "-aws-dl-cfn-elastic-worker": ""}, ELASTIC_TAG)
     assert "InstanceMetadataTags" in str(caught.value)
 

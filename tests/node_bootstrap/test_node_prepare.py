@@ -193,7 +193,7 @@ def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
         (None, MarkerState.ABSENT),
         ("", MarkerState.UNREADABLE),
         ('{"instance_id": "i-0123', MarkerState.UNREADABLE),
-        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', MarkerState.COUNTS),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', MarkerState.PREPARED),
         ('{"instance_id":"i-b","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', MarkerState.OTHER_INSTANCE),
         ('{"instance_id":"i-a","attempt":1,"script_sha256":"t","exit_code":0,"at":1.0}', MarkerState.OTHER_SCRIPT),
         ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":1,"at":1.0}', MarkerState.FAILED),

@@ -15,7 +15,7 @@ from dyntrain.controller.contract.messages import Target, parameter
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.reports import published
-from dyntrain.node_bootstrap.reports.published import Published
+from dyntrain.node_bootstrap.reports.published import PublishedParameters
 from lost_coordinator import identity, simulate
 from node_clock import lived, seconds
 from node_coordinator import dead_endpoint
@@ -53,35 +53,35 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published.asyncio, "to_thread", here)
 
 
-def read(values: Mapping[str, str], question: Callable[[Published], Awaitable[Any]]) -> Any:
-    return asyncio.run(question(Published(MemoryParameters(dict(values)), identity(), Timing())))  # type: ignore[arg-type]
+def read(values: Mapping[str, str], question: Callable[[PublishedParameters], Awaitable[Any]]) -> Any:
+    return asyncio.run(question(PublishedParameters(MemoryParameters(dict(values)), identity(), Timing())))  # type: ignore[arg-type]
 
 
 def test_the_token_shows_in_no_text() -> None:
-    access = read({COORDINATOR: dead_endpoint().model_dump_json(), TOKEN: "plain"}, Published.access)
+    access = read({COORDINATOR: dead_endpoint().model_dump_json(), TOKEN: "plain"}, PublishedParameters.access)
     assert access.token.get_secret_value() == "plain"
     assert "plain" not in repr(access)
 
 
 def test_half_published_endpoint_is_waited_for() -> None:
     """Coordinators write two parameters, one after the other; and a broken one must not end the node."""
-    assert read({COORDINATOR: dead_endpoint().model_dump_json()}, Published.access) is None
+    assert read({COORDINATOR: dead_endpoint().model_dump_json()}, PublishedParameters.access) is None
     with pytest.raises(ServiceUnavailable, match="field url"):
-        read({COORDINATOR: "{}", TOKEN: "plain"}, Published.access)
+        read({COORDINATOR: "{}", TOKEN: "plain"}, PublishedParameters.access)
 
 
 def test_a_broken_target_keeps_nobody_from_the_coordinator() -> None:
     values = {COORDINATOR: dead_endpoint().model_dump_json(), TOKEN: "plain", TARGET: "{}"}
-    assert read(values, Published.access) is not None
+    assert read(values, PublishedParameters.access) is not None
     with pytest.raises(ServiceUnavailable, match="waiting for the controller"):
-        read(values, Published.target)
+        read(values, PublishedParameters.target)
 
 
 def test_wanted_is_whoever_the_target_lists() -> None:
-    assert read({}, Published.is_wanted) is False
-    assert read({TARGET: target_of(1000)}, Published.is_wanted) is True, "a long list is for the coordinator"
+    assert read({}, PublishedParameters.is_wanted) is False
+    assert read({TARGET: target_of(1000)}, PublishedParameters.is_wanted) is True, "a long list is for the coordinator"
     for members, wanted in (((INSTANCE,), False), ((identity().instance_id,), True)):
-        assert read({TARGET: Target.of(1, members).model_dump_json()}, Published.is_wanted) is wanted
+        assert read({TARGET: Target.of(1, members).model_dump_json()}, PublishedParameters.is_wanted) is wanted
 
 
 def test_a_thousand_nodes_without_a_coordinator_ask_ten_times_in_any_second() -> None:
@@ -106,7 +106,7 @@ def test_all_questions_of_a_node_at_one_time_are_one_request() -> None:
     parameters = Counting({TARGET: target_of(1000)})
 
     async def scenario() -> None:
-        node = Published(parameters, identity(), Timing())  # type: ignore[arg-type]
+        node = PublishedParameters(parameters, identity(), Timing())  # type: ignore[arg-type]
         await asyncio.gather(node.access(), node.target(), node.is_wanted())
         await asyncio.gather(node.access(), node.target(), node.is_wanted())
 
@@ -118,7 +118,7 @@ def test_what_failed_is_asked_again() -> None:
     parameters = Counting({TARGET: target_of(1)})
 
     async def scenario() -> Any:
-        node = Published(parameters, identity(), Timing())
+        node = PublishedParameters(parameters, identity(), Timing())
         parameters.down = True
         with pytest.raises(ServiceUnavailable):
             await node.target()
@@ -133,7 +133,7 @@ def test_a_target_that_lists_few_does_not_have_the_others_ask_at_once() -> None:
     parameters = Counting({TARGET: target_of(1)})
 
     async def scenario() -> None:
-        node = Published(parameters, identity(7), Timing())
+        node = PublishedParameters(parameters, identity(7), Timing())
         node.set_addresses([identity(number).private_ip for number in range(1000)])
         while seconds() < 1000.0:
             await node.target()

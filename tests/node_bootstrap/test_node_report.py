@@ -18,7 +18,7 @@ from dyntrain.node_bootstrap.instance.notices import (
     is_new_notice,
     parse_notice,
 )
-from dyntrain.node_bootstrap.reports.report import Reporter, report_that_counts
+from dyntrain.node_bootstrap.reports.report import Reporter, preferred_report
 from dyntrain.training.protocol.clocks import spread
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,19 +64,19 @@ def test_listed_is_no_answer_to_a_failure() -> None:
 def test_interrupted_node_does_not_become_prepared_again() -> None:
     """It would be taken in minutes before it is taken away."""
     gone = report("interrupted", 2.0, deadline=100.0)
-    assert report_that_counts(gone, report("prepared", 3.0)) is gone
-    assert report_that_counts(gone, report("interrupted", 3.0, deadline=200.0)) is gone
+    assert preferred_report(gone, report("prepared", 3.0)) is gone
+    assert preferred_report(gone, report("interrupted", 3.0, deadline=200.0)) is gone
     earlier = report("interrupted", 3.0, deadline=50.0)
-    assert report_that_counts(gone, earlier) is earlier
-    assert report_that_counts(report(), gone) is gone
+    assert preferred_report(gone, earlier) is earlier
+    assert preferred_report(report(), gone) is gone
 
 
 def test_a_notice_after_a_recommendation_is_told_though_its_deadline_is_later() -> None:
     """The policy may let the node stay for an hour on the recommendation; the notice leaves it two minutes."""
     advice = report("interrupted", 2.0, deadline=122.0, reason="rebalance")
     taken = report("interrupted", 600.0, deadline=720.0, reason="spot-terminate")
-    assert report_that_counts(advice, taken) is taken
-    assert report_that_counts(taken, advice) is taken
+    assert preferred_report(advice, taken) is taken
+    assert preferred_report(taken, advice) is taken
 
 
 @given(st.floats(0.01, 10), st.floats(10, 1000), st.integers(0, 10**9))

@@ -60,7 +60,7 @@ def test_what_a_person_launched_is_run_and_no_running_script_is_cut_short_for_it
         runs = ("worker.runs", "program of one")
         assert await bed.on_welcome(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
         assert await bed.on_welcome(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
-        assert (await bed.on_welcome("job-2", LAUNCH))[:3] == [FILE, ("group.forget",), runs]
+        assert (await bed.on_welcome("job-2", LAUNCH))[:3] == [FILE, ("group.forget_groups",), runs]
 
     live(scenario())
 
@@ -68,7 +68,7 @@ def test_what_a_person_launched_is_run_and_no_running_script_is_cut_short_for_it
 def test_where_nothing_is_launched_any_more_a_script_may_end_by_itself_first() -> None:
     async def scenario() -> None:
         bed = Bed(launches=True)
-        finish = ("worker.finish", TIMING.finish_seconds)
+        finish = ("worker.wait_for_end", TIMING.finish_seconds)
         assert await bed.on_welcome() == [FILE, finish, ("worker.runs", None), FOLLOW, WELCOMED]
         assert await bed.on_message(Launched(launch=LAUNCH)) == [("worker.runs", "program of one"), WELCOMED]
         assert await Bed().on_message(Launched(launch=LAUNCH)) == [], "the cluster has its own command"
@@ -81,10 +81,10 @@ def test_a_launchs_end_is_not_the_nodes() -> None:
         bed = Bed("base", launches=True)
         await bed.on_welcome(launch=LAUNCH)
         assert await bed.on_message(Retire(reason="job finished")) == [
-            ("worker.finish", TIMING.finish_seconds),
+            ("worker.wait_for_end", TIMING.finish_seconds),
             ("worker.runs", None),
             ("worker.on_welcome", "job-1"),
-            ("group.forget",),
+            ("group.forget_groups",),
             ("hang_up",),
         ]
         assert not bed.retired
@@ -153,10 +153,10 @@ def test_a_lost_connection_cuts_a_node_off_unless_it_has_hung_up_itself() -> Non
     async def scenario() -> None:
         bed = Bed("desk")
         bed.supervisor.on_disconnect()
-        assert bed.calls == [("worker.disconnected",), ("isolation.on_disconnect",), ("desk.on_disconnect",)]
+        assert bed.calls == [("worker.on_disconnect",), ("isolation.on_disconnect",), ("desk.on_disconnect",)]
         await bed.on_message(Retire(reason="job finished"))
         bed.supervisor.on_disconnect()
-        assert bed.calls == [("worker.disconnected",), ("desk.on_disconnect",)]
+        assert bed.calls == [("worker.on_disconnect",), ("desk.on_disconnect",)]
 
     live(scenario())
 
@@ -175,7 +175,7 @@ def test_a_retired_node_lets_its_script_end_first_and_the_master_waits_for_the_r
         assert seconds() - began == pytest.approx(bound if leads else 0.0)
         steps = [
             ("keeper.retire",),
-            ("worker.finish", TIMING.finish_seconds),
+            ("worker.wait_for_end", TIMING.finish_seconds),
             ("worker.stop", TIMING.retire_grace_seconds),
         ]
         assert bed.calls == [*steps, ("group.stop_all",), *[("leave",)] * (results and leads)]

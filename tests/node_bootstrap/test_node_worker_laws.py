@@ -78,7 +78,7 @@ class Node:
                 worker.set_program(self.program if argument else None)
                 await worker.on_welcome("job 1")
             case "disconnected":
-                worker.disconnected()
+                worker.on_disconnect()
             case "exits" if self.running:
                 self.running[0].code = argument
                 self.running[0].ended.set()
@@ -245,15 +245,15 @@ def test_an_order_that_never_comes_is_waited_for_from_when_the_coordinator_heard
 def test_a_script_that_has_left_the_job_has_its_time_for_its_last_lines_and_no_more() -> None:
     async def live() -> None:
         node = Node()
-        await node.worker.finish(600.0)  # none runs: nobody waits
+        await node.worker.wait_for_end(600.0)  # none runs: nobody waits
         await node.do(*WELCOME)
-        saves = asyncio.create_task(node.worker.finish(600.0))
+        saves = asyncio.create_task(node.worker.wait_for_end(600.0))
         await asyncio.sleep(0)
         assert not saves.done()
         await node.do("exits", 0)
         await saves
         await node.do("welcomed", "job 2")
-        await node.worker.finish(0.0)
+        await node.worker.wait_for_end(0.0)
         assert len(node.running) == 1, "to end it is another's to do"
 
     asyncio.run(live())

@@ -116,7 +116,7 @@ def test_batching_after_the_ramp_the_velocity_is_that_of_a_run_that_began_at_the
     other_net, other, other_state = sgd(0.4, optimizer)
     for step in range(300):
         if step == 150:
-            rate = rate.heading_for(4.0, 40)
+            rate = rate.with_goal(4.0, 40)
         before, rate = rate, rate.after(1)
         state.optimizer_states.scale_momentum(rate.factor / before.factor)
         trainer.set_learning_rate(0.1 * rate.factor)
@@ -163,7 +163,7 @@ def test_batching_a_joiner_receives_the_ramp_and_takes_the_rate_in_its_middle() 
         trainer.worker_rate = WorkerRate(10)
         parts.append((trainer, TrainingState(net, trainer)))
     (old, state), (new, joiner) = parts
-    old.worker_rate = old.worker_rate.after(500).heading_for(3.0, 1000).after(500)
+    old.worker_rate = old.worker_rate.after(500).with_goal(3.0, 1000).after(500)
     joiner.install(state.pack(Position(epoch=1, offset=0, step=9)))
     assert new.worker_rate == old.worker_rate
     assert new.worker_rate.factor == pytest.approx(2.0), "half of the way from 1 to 3"

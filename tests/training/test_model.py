@@ -12,19 +12,19 @@ import mxnet as mx
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
-from dyntrain.training.model.dealing import Dealt, deal
+from dyntrain.training.model.dealing import ServerLoad, deal
 from dyntrain.training.model.networks import NETWORKS
 from dyntrain.training.model.prediction import (
     BESIDE_FORMATION,
     CHUNK,
     Machines,
-    exchange,
     pause_seconds,
-    release,
+    predict_exchange,
+    predict_release,
     state_seconds,
     step_seconds,
 )
-from dyntrain.training.model.table import ALL, Placement, bottleneck_from, dealt
+from dyntrain.training.model.table import ALL, Placement, bottleneck_from, load_of
 from dyntrain.training.worker.membership import handover
 from dyntrain.training.worker.transfer import feed
 from hypothesis import given
@@ -57,27 +57,27 @@ def test_sizes_that_the_worker_goes_by_are_the_workers() -> None:
 def test_a_key_lives_whole_on_the_server_that_has_least_when_its_turn_comes() -> None:
     """By hand: 2.5 million elements are three keys, the fourth is another gradient, and the smallest."""
     dealt = deal([("a", (2_500_000,), "float32"), ("b", (10,), "float64")], 3)
-    assert dealt == Dealt((4_000_000, 4_000_000, 2_000_080), 4_000_000)
+    assert dealt == ServerLoad((4_000_000, 4_000_000, 2_000_080), 4_000_000)
 
 
 def test_an_exchange_by_hand() -> None:
     """Four workers, servers on the first two. Each server's node takes in 3 x its bytes, and its worker the other's."""
-    dealt, one_link = Dealt((60, 40), 10), Machines(1.0, 1e9, 1e9, 0.0, 0.0)
-    assert exchange(dealt, 4, one_link).seconds == 3 * 60 + 40 + 3 * 10
-    assert exchange(Dealt((100,), 10), 2, one_link).seconds == 100 + 10
-    assert exchange(Dealt((100,), 10), 1, one_link).seconds < 1e-6, "the loopback is not the link"
-    assert exchange(dealt, 4, replace(one_link, connection=0.1)).by == "connection"
-    assert exchange(dealt, 4, replace(one_link, serving=0.1)).by == "server"
+    dealt, one_link = ServerLoad((60, 40), 10), Machines(1.0, 1e9, 1e9, 0.0, 0.0)
+    assert predict_exchange(dealt, 4, one_link).seconds == 3 * 60 + 40 + 3 * 10
+    assert predict_exchange(ServerLoad((100,), 10), 2, one_link).seconds == 100 + 10
+    assert predict_exchange(ServerLoad((100,), 10), 1, one_link).seconds < 1e-6, "the loopback is not the link"
+    assert predict_exchange(dealt, 4, replace(one_link, connection=0.1)).by == "connection"
+    assert predict_exchange(dealt, 4, replace(one_link, serving=0.1)).by == "server"
 
 
 def test_a_release_by_hand() -> None:
     """One of four workers is lost, and three push a share of the zeros each: what the fuller server's node sends takes
     longest. A single survivor pushes all, and has every sum twice.
     """
-    dealt, one_link = Dealt((60, 40), 10), Machines(1.0, 1e9, 1e9, 0.0, 0.0)
-    assert math.isclose(release(dealt, 4, one_link).seconds, 2 * 60 + 2 / 3 * 60 + 2 * 10)
-    assert release(Dealt((100,), 10), 2, one_link).seconds == 2 * 100 + 2 * 10
-    shared = release(dealt, 4, replace(one_link, connection=0.1))
+    dealt, one_link = ServerLoad((60, 40), 10), Machines(1.0, 1e9, 1e9, 0.0, 0.0)
+    assert math.isclose(predict_release(dealt, 4, one_link).seconds, 2 * 60 + 2 / 3 * 60 + 2 * 10)
+    assert predict_release(ServerLoad((100,), 10), 2, one_link).seconds == 2 * 100 + 2 * 10
+    shared = predict_release(dealt, 4, replace(one_link, connection=0.1))
     assert (shared.by, round(shared.seconds, 6)) == ("connection", (60 + 60 / 3) / 0.1)
 
 
@@ -85,30 +85,38 @@ def test_a_release_by_hand() -> None:
 def test_faster_machines_are_never_slower_and_more_workers_never_faster(
     network: str, workers: int, servers: int, machines: Machines, factor: float
 ) -> None:
-    placement = dealt(network, min(servers, workers))
+    placement = load_of(network, min(servers, workers))
     for faster in (
         replace(machines, link=machines.link * factor),
         replace(machines, connection=machines.connection * factor),
         replace(machines, serving=machines.serving * factor),
     ):
-        assert exchange(placement, workers, faster).seconds <= exchange(placement, workers, machines).seconds
-        assert release(placement, workers, faster).seconds <= release(placement, workers, machines).seconds
+        assert (
+            predict_exchange(placement, workers, faster).seconds
+            <= predict_exchange(placement, workers, machines).seconds
+        )
+        assert (
+            predict_release(placement, workers, faster).seconds <= predict_release(placement, workers, machines).seconds
+        )
         assert pause_seconds(placement, 10**9, 1, workers, faster) <= pause_seconds(
             placement, 10**9, 1, workers, machines
         )
     if servers < workers:
-        assert exchange(placement, workers, machines).seconds <= exchange(placement, workers + 1, machines).seconds
-    assert release(placement, workers, machines).seconds <= release(placement, 2, machines).seconds * max(
-        1, workers - 1
-    ), "survivors divide what is owed"
+        assert (
+            predict_exchange(placement, workers, machines).seconds
+            <= predict_exchange(placement, workers + 1, machines).seconds
+        )
+    assert predict_release(placement, workers, machines).seconds <= predict_release(
+        placement, 2, machines
+    ).seconds * max(1, workers - 1), "survivors divide what is owed"
 
 
 @given(networks, st.integers(8, 64), machines)
 def test_servers_on_all_of_many_members_are_never_slower_than_on_one_base_node(
     network: str, workers: int, machines: Machines
 ) -> None:
-    everywhere = exchange(dealt(network, workers), workers, machines).seconds
-    assert everywhere <= exchange(dealt(network, 1), workers, machines).seconds
+    everywhere = predict_exchange(load_of(network, workers), workers, machines).seconds
+    assert everywhere <= predict_exchange(load_of(network, 1), workers, machines).seconds
 
 
 @given(networks, machines, st.floats(0.01, 100), st.floats(1, 10))
@@ -133,7 +141,7 @@ def test_a_chains_last_member_has_the_state_a_chunk_after_the_one_before() -> No
 
 
 def test_a_large_state_is_fetched_before_ps_lite_and_a_small_one_beside_it() -> None:
-    placement, size = dealt("ResNet-50", 1), BESIDE_FORMATION
+    placement, size = load_of("ResNet-50", 1), BESIDE_FORMATION
     small, large = (pause_seconds(placement, each, 3, 4, MACHINES) for each in (size, size + 1))
     assert large > small + 0.1
 

@@ -14,7 +14,7 @@ from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.report.figures import MOST_POINTS, WIDTH, figure, thinned, ticks_of
+from dyntrain.training.report.figures import MOST_POINTS, WIDTH, figure, thin_curve, ticks_of
 from dyntrain.training.report.page import page
 from dyntrain.training.report.picture import picture
 from dyntrain.training.report.source import summary
@@ -79,7 +79,7 @@ def test_the_page_tells_workers_causes_pauses_and_instance_hours() -> None:
     story = story_of_events("job-1", job())
     assert [(change.pause, change.restarted) for change in story.changes] == [(None, False), (0.5, False), (None, True)]
     assert {instance: round(hours, 3) for instance, hours in story.hours.items()} == {A: 1.5, B: 0.5}
-    assert (story.kept, story.start_seconds, story.samples) == (1, 8.0, 3000)
+    assert (story.restarts_avoided, story.start_seconds, story.samples) == (1, 8.0, 3000)
     text = " ".join(parsed(page(story, "0 lost")).text)
     for wanted in ("a worker was added", "create 0.20 s", "finished", "1 happened, 1 avoided", "2.000 as members"):
         assert wanted in text
@@ -131,7 +131,7 @@ def test_what_scripts_and_machines_wrote_is_text_in_the_picture_too() -> None:
 
 def test_a_long_curve_keeps_its_peaks() -> None:
     curve = [(float(n), 100.0 if n == 77_777 else math.sin(n)) for n in range(100_000)]
-    short = thinned(curve)
+    short = thin_curve(curve)
     assert len(short) <= MOST_POINTS * 1.1
     assert (77_777.0, 100.0) in short
     assert short == sorted(short)

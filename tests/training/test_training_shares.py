@@ -9,7 +9,7 @@ from dyntrain.training.sampling.batching import FixedGlobal, PerWorker, Ramp, Wo
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import is_boundary, parts, share
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.sampling.statistics import averaged
+from dyntrain.training.sampling.statistics import averages_of
 from dyntrain.training.sampling.whole import whole
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def test_every_sample_of_a_step_is_one_workers_also_where_shares_are_made_unlike
         takers = min(size, workers)
         tries = begins is not None and (position.step == begins or position.offset == 0)
         ends_first = begins is not None and group > 1 and position.step == begins + group - 1
-        assert shares.tries(position) == tries
+        assert shares.starts_at(position) == tries
         if takers > 1 and size % takers == 0 and (tries or ends_first):
             even, one = size // takers, -1 if ends_first else 1
             assert sizes == [even + one, *[even] * (takers - 2), even - one, *[0] * (workers - takers)]
@@ -160,7 +160,7 @@ def test_a_ramp_has_its_ends_where_it_says() -> None:
 
 
 def test_a_rate_that_has_travelled_goes_on_as_the_one_that_it_was() -> None:
-    rate = WorkerRate(8).after(100).heading_for(3.0, 400).after(60)
+    rate = WorkerRate(8).after(100).with_goal(3.0, 400).after(60)
     travelled = WorkerRate.of_numbers(rate.numbers)
     assert travelled == rate
     assert travelled.after(50) == rate.after(50)
@@ -195,6 +195,6 @@ def test_whole_numbers_of_any_kind_are_taken() -> None:
 
 def test_variances_of_sums_are_never_below_nothing() -> None:
     """By rounding: BatchNorm would take the root of it."""
-    result = averaged(np.array([1.0, 3.0, 9.0 - 1e-9]))
+    result = averages_of(np.array([1.0, 3.0, 9.0 - 1e-9]))
     assert result is not None
     assert result[1].tolist() == [0.0]

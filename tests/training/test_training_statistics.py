@@ -23,7 +23,7 @@ from job_bed import JobBed, instance
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Abort, Position, Pump, Pumped, StepStatus, StepVerdict
 from dyntrain.training.protocol.wire import FromWorker
-from dyntrain.training.sampling.statistics import averaged, weighted
+from dyntrain.training.sampling.statistics import averages_of, weighted_moments
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.worker.membership.step import StepGuard
 from dyntrain.training.worker.state.training_state import TrainingState
@@ -35,7 +35,9 @@ AT = Position(epoch=1, offset=0, step=8)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 999))
 def test_averaged_statistics_are_those_of_all_samples_together(sizes: list[int], seed: int) -> None:
     shares = [np.random.default_rng([seed, i]).normal(3.0 * i, 1.0 + i, size=(size, 4)) for i, size in enumerate(sizes)]
-    result = averaged(np.sum([weighted(share.mean(axis=0), share.var(axis=0), len(share)) for share in shares], axis=0))
+    result = averages_of(
+        np.sum([weighted_moments(share.mean(axis=0), share.var(axis=0), len(share)) for share in shares], axis=0)
+    )
     everything = np.concatenate(shares)
     assert result is not None
     assert np.allclose(result[0], everything.mean(axis=0))
@@ -43,12 +45,12 @@ def test_averaged_statistics_are_those_of_all_samples_together(sizes: list[int],
 
 
 def test_who_had_no_sample_changes_nothing_and_without_any_there_is_no_average() -> None:
-    mine = weighted(np.array([2.0]), np.array([3.0]), 5)
-    idle = weighted(np.array([100.0]), np.array([100.0]), 0)
-    result = averaged(mine + idle)
+    mine = weighted_moments(np.array([2.0]), np.array([3.0]), 5)
+    idle = weighted_moments(np.array([100.0]), np.array([100.0]), 0)
+    result = averages_of(mine + idle)
     assert result is not None
     assert (result[0][0], result[1][0]) == (2.0, 3.0)
-    assert averaged(idle) is None
+    assert averages_of(idle) is None
 
 
 def test_the_statistics_of_every_batchnorm_go_out_and_come_back() -> None:

@@ -11,17 +11,17 @@ Key = tuple[str, tuple[int, ...], str]  # name, shape, type of the elements
 Shapes = Iterator[tuple[int, ...]]
 
 RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of each stage, and their output channels
-BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 30522, 512
+BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 30522, 512  # words: vocabulary
 
 
 def resnet50() -> list[Key]:
     """Return the gradients of Gluon's `resnet50_v1` with 1,000 classes: 25.6 million parameters."""
-    return _keys_of_shapes(_resnet50())
+    return _keys_of_shapes(_resnet50_shapes())
 
 
 def bert_large() -> list[Key]:
     """Return the gradients of BERT-large (https://arxiv.org/abs/1810.04805) with its pooler: 335 million parameters."""
-    return _keys_of_shapes(_bert_large())
+    return _keys_of_shapes(_bert_large_shapes())
 
 
 NETWORKS: dict[str, Callable[[], list[Key]]] = {"ResNet-50": resnet50, "BERT-large": bert_large}
@@ -31,12 +31,12 @@ def _keys_of_shapes(shapes: Shapes) -> list[Key]:
     return [(str(key_number), shape, "float32") for key_number, shape in enumerate(shapes)]
 
 
-def _resnet50() -> Shapes:
+def _resnet50_shapes() -> Shapes:
     yield from ((64, 3, 7, 7), (64,), (64,))
     input_channels = 64
-    for blocks, output_channels in RESNET50_STAGES:
+    for block_count, output_channels in RESNET50_STAGES:
         inner_channels = output_channels // 4
-        for block in range(blocks):
+        for block in range(block_count):
             yield from (
                 (inner_channels, input_channels, 1, 1),
                 (inner_channels,),
@@ -56,7 +56,7 @@ def _resnet50() -> Shapes:
     yield from ((1000, input_channels), (1000,))
 
 
-def _bert_large() -> Shapes:
+def _bert_large_shapes() -> Shapes:
     hidden_size, inner_size = BERT_HIDDEN, BERT_INNER
     yield from ((BERT_WORDS, hidden_size), (BERT_PLACES, hidden_size), (2, hidden_size), (hidden_size,), (hidden_size,))
     for _ in range(BERT_LAYERS):

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dyntrain.training.model.dealing import Dealt
+from dyntrain.training.model.dealing import ServerLoad
 
 # Copies of the worker's constants in `transfer.feed` and `membership.handover`, whose import would bring in threads and
 # MXNet; a test compares them.
-CHUNK = 1 << 20  # bytes in which a state is passed on
-BESIDE_FORMATION = 256 << 20  # a larger state is fetched before the workers enter ps-lite
+CHUNK = 1 << 20  # size in bytes of the chunks in which a state is sent
+BESIDE_FORMATION = 256 << 20  # size in bytes; a larger state is sent before ps-lite forms the group
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class Machines:
     group.
     """
 
-    link: float  # bytes a second
-    connection: float  # bytes a second
-    serving: float  # bytes a second
-    latency: float  # seconds
-    forming: float  # seconds
+    link: float  # speed of a node's link, in bytes a second
+    connection: float  # speed of one TCP connection, in bytes a second
+    serving: float  # speed of one server, in bytes a second
+    latency: float  # seconds of an exchange of hardly any bytes
+    forming: float  # seconds of a membership change without a state transfer
 
 
 @dataclass(frozen=True)
 class Bound:
     """A predicted time, and the resource that determines this time."""
 
-    seconds: float
+    seconds: float  # predicted time
     by: str  # name of the limiting resource
 
 
-def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
+def predict_exchange(load: ServerLoad, workers: int, machines: Machines) -> Bound:
     """Predict the time of the exchange of all workers' gradients, from the first push to the last answer.
 
     A worker pushes all gradients and receives all sums. Bytes between a worker and a server on the same node do not use
@@ -52,14 +52,14 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     other nodes. A node sends and receives equal numbers of bytes at the same time, except for the last key. A server
     answers a key when the last worker has pushed the key, so the answers for the last key follow after all pushes.
     """
-    worker_bytes = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
-    server_bytes = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
-    last_key_bytes = (workers - 1) * min(dealt.largest, dealt.fullest)
+    worker_bytes = load.total_bytes - (load.most_bytes if len(load.servers) == workers else 0)
+    server_bytes = (workers - 1) * load.most_bytes + load.total_bytes - load.most_bytes
+    last_key_bytes = (workers - 1) * min(load.largest, load.most_bytes)
     return _slowest_bound(
         {
             "link": (max(worker_bytes, server_bytes) + last_key_bytes) / machines.link if workers > 1 else 0.0,
-            "connection": dealt.fullest / machines.connection if workers > 1 else 0.0,
-            "server": workers * dealt.fullest / machines.serving,
+            "connection": load.most_bytes / machines.connection if workers > 1 else 0.0,
+            "server": workers * load.most_bytes / machines.serving,
         },
         machines.latency,
     )
@@ -74,7 +74,7 @@ def step_seconds(compute_seconds: float, exchange_seconds: float, overlap: float
     return compute_seconds + max(0.0, exchange_seconds - overlap * compute_seconds)
 
 
-def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
+def init_seconds(load: ServerLoad, workers: int, machines: Machines) -> float:
     """Predict ps-lite's init, in which worker 0 sends the servers a value for each key while all other workers wait.
 
     Worker 0 may be on any node, so the worst case is predicted: a node without a server, or the node of the server with
@@ -82,8 +82,8 @@ def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
     """
     if workers == 1:
         return 0.0
-    sent_bytes = dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0)
-    return max(sent_bytes / machines.link, dealt.fullest / machines.connection)
+    sent_bytes = load.total_bytes - (load.least_bytes if len(load.servers) == workers else 0)
+    return max(sent_bytes / machines.link, load.most_bytes / machines.connection)
 
 
 def state_seconds(state_bytes: int, holders: int, joiners: int, machines: Machines) -> float:
@@ -97,21 +97,23 @@ def state_seconds(state_bytes: int, holders: int, joiners: int, machines: Machin
     return (state_bytes + (chain_length - 1) * CHUNK) / min(machines.link, machines.connection) if joiners else 0.0
 
 
-def pause_seconds(dealt: Dealt, state_bytes: int, workers_before: int, workers_after: int, machines: Machines) -> float:
+def pause_seconds(
+    load: ServerLoad, state_bytes: int, workers_before: int, workers_after: int, machines: Machines
+) -> float:
     """Predict the survivors' pause when the number of workers changes from `workers_before` to `workers_after`.
 
     The pause is the time from the last step of the old generation to the first step of the new generation, minus the
     time of a usual step. A small state is transferred while ps-lite forms the group, and a large state before the group
     forms.
     """
-    init_time = init_seconds(dealt, workers_after, machines)
+    init_time = init_seconds(load, workers_after, machines)
     transfer_time = state_seconds(state_bytes, workers_before, max(0, workers_after - workers_before), machines)
     return machines.forming + (
         init_time + transfer_time if state_bytes > BESIDE_FORMATION else max(init_time, transfer_time)
     )
 
 
-def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
+def predict_release(load: ServerLoad, workers: int, machines: Machines) -> Bound:
     """Predict how long the release of blocked survivors takes at most, from the order to push zeros to the last sum.
 
     In the worst case a worker died before its first push, and all survivors wait for all keys. Each survivor pushes
@@ -119,14 +121,14 @@ def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     node of a server sends every sum and every answer to the survivors on all other nodes.
     """
     survivor_share = 1 / (workers - 1)
-    worker_bytes = (1 + survivor_share) * (dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0))
-    server_bytes = (workers - 1 - survivor_share) * dealt.fullest
-    last_key_bytes = 2 * min(dealt.largest, dealt.fullest)
+    worker_bytes = (1 + survivor_share) * (load.total_bytes - (load.least_bytes if len(load.servers) == workers else 0))
+    server_bytes = (workers - 1 - survivor_share) * load.most_bytes
+    last_key_bytes = 2 * min(load.largest, load.most_bytes)
     return _slowest_bound(
         {
             "link": (max(worker_bytes, server_bytes) + last_key_bytes) / machines.link,
-            "connection": (1 + survivor_share) * dealt.fullest / machines.connection,
-            "server": dealt.fullest / machines.serving,
+            "connection": (1 + survivor_share) * load.most_bytes / machines.connection,
+            "server": load.most_bytes / machines.serving,
         },
         machines.latency,
     )

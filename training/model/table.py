@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from dyntrain.training.model.dealing import Dealt, deal
+from dyntrain.training.model.dealing import ServerLoad, deal
 from dyntrain.training.model.networks import NETWORKS
-from dyntrain.training.model.prediction import Machines, exchange, pause_seconds, release, step_seconds
+from dyntrain.training.model.prediction import Machines, pause_seconds, predict_exchange, predict_release, step_seconds
 
 BASES = (1, 2, 4)  # numbers of base nodes in the table
-MOST_WORKERS = 64
+MOST_WORKERS = 64  # largest number of workers for which the advice is computed
 # Not measured here, but from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a
 # second in batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
 # (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: `dyntrain model` has an option for this time.
 COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}  # seconds of computation in a step
-COPIES = {
+PARAMETER_COPIES = {
     "ResNet-50": 2,
     "BERT-large": 3,
 }  # copies of the parameters in a state, with SGD's momentum or Adam's two moments
@@ -35,11 +35,11 @@ class Placement:
         return "all" if self.bases is None else f"{self.bases} base"
 
 
-ALL = Placement(None)
+ALL = Placement(None)  # a server on every node
 
 
 def all_placements(bases: Sequence[int]) -> tuple[Placement, ...]:
-    return (*(Placement(count) for count in bases), ALL)
+    return (*(Placement(base_count) for base_count in bases), ALL)
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Row:
     gradient exchange.
     """
 
-    network: str
-    workers: int
+    network: str  # name of the network
+    workers: int  # number of workers
     placement: Placement
     exchange: float  # time to exchange the gradients
     limit: str  # resource that limits the exchange
@@ -62,7 +62,7 @@ class Row:
 
 
 @cache
-def dealt(network: str, servers: int) -> Dealt:
+def load_of(network: str, servers: int) -> ServerLoad:
     return deal(NETWORKS[network](), servers)
 
 
@@ -70,19 +70,19 @@ def row(
     network: str, workers: int, placement: Placement, machines: Machines, compute_seconds: float, overlap: float
 ) -> Row:
     """Predict one row of the table. The row's `pause` is the pause when one worker joins."""
-    server_load = dealt(network, placement.servers(workers))
-    exchange_bound = exchange(server_load, workers, machines)
-    predicted_step = step_seconds(compute_seconds, exchange_bound.seconds, overlap)
+    server_load = load_of(network, placement.servers(workers))
+    exchange_bound = predict_exchange(server_load, workers, machines)
+    step_time = step_seconds(compute_seconds, exchange_bound.seconds, overlap)
     return Row(
         network,
         workers,
         placement,
         exchange_bound.seconds,
         exchange_bound.by,
-        predicted_step,
-        compute_seconds / predicted_step,
-        pause_seconds(server_load, COPIES[network] * server_load.total, workers - 1, workers, machines),
-        release(server_load, workers, machines).seconds,
+        step_time,
+        compute_seconds / step_time,
+        pause_seconds(server_load, PARAMETER_COPIES[network] * server_load.total_bytes, workers - 1, workers, machines),
+        predict_release(server_load, workers, machines).seconds,
     )
 
 
@@ -99,8 +99,8 @@ def rows(
         for worker_count in workers:
             for placement in all_placements(bases):
                 if placement is ALL or placement.servers(worker_count) < worker_count:
-                    network_compute = COMPUTE[network] if compute_seconds is None else compute_seconds
-                    yield row(network, worker_count, placement, machines, network_compute, overlap)
+                    compute_time = COMPUTE[network] if compute_seconds is None else compute_seconds
+                    yield row(network, worker_count, placement, machines, compute_time, overlap)
 
 
 def bottleneck_from(network: str, placement: Placement, machines: Machines, compute_seconds: float) -> int | None:
@@ -112,7 +112,7 @@ def bottleneck_from(network: str, placement: Placement, machines: Machines, comp
     for workers in range(MOST_WORKERS, 1, -1):
         if placement.servers(workers) > workers:
             break
-        if exchange(dealt(network, placement.servers(workers)), workers, machines).seconds <= compute_seconds:
+        if predict_exchange(load_of(network, placement.servers(workers)), workers, machines).seconds <= compute_seconds:
             break
         bottleneck_workers = workers
     return bottleneck_workers

@@ -18,9 +18,9 @@ CHANGES_TAG, NOTES_TAG = "job/changes", "job/notes"
 @dataclass(frozen=True)
 class Scalar:
     at: float  # Unix time
-    step: int
+    step: int  # step of the job
     tag: str  # name of the curve
-    value: float
+    value: float  # value of the curve at the step
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Void:
-    """Mark that training from step `step` on was undone and is repeated, so that TensorBoard drops its curves from
-    there.
-    """
+    """Mark of a step from which training was undone and is repeated. TensorBoard drops its curves from this step on."""
 
     at: float  # Unix time
     step: int
@@ -73,9 +71,9 @@ class Board:
                 | events.CommitFailed()
                 | events.ResultsNotUploaded()
             ):
-                yield Text(event.at, self.step, NOTES_TAG, f"{_spaced(event.event)}: {event.reason}")
+                yield Text(event.at, self.step, NOTES_TAG, f"{_as_words(event.event)}: {event.reason}")
             case events.ScriptFailed():
-                yield Text(event.at, self.step, NOTES_TAG, f"{_spaced(event.event)}\n\n{_as_code(event.traceback)}")
+                yield Text(event.at, self.step, NOTES_TAG, f"{_as_words(event.event)}\n\n{_as_code(event.traceback)}")
             case _:
                 pass
 
@@ -84,14 +82,14 @@ def entries_of_history(history: JobHistory, after: float) -> Iterator[Entry]:
     """Yield TensorBoard entries for all points and marks after the time `after` in the history that a job's report
     contains.
     """
-    steps_by_time = [(point.at, point.step) for point in history.points]
+    times_and_steps = [(point.at, point.step) for point in history.points]
     for point in history.points:
         if point.at > after:
             metrics = {name: value for name, value in point.metrics.items() if value is not None}
             yield from _segment_entries(point.at, point.step, point.samples_per_second, point.workers, metrics)
     for mark in history.marks:
         if mark.at > after:
-            step = max((step for at, step in steps_by_time if at <= mark.at), default=0)
+            step = max((step for at, step in times_and_steps if at <= mark.at), default=0)
             yield from _mark_entries(mark, step)
 
 
@@ -117,7 +115,7 @@ def _mark_entries(mark: HistoryMark, step: int) -> Iterator[Entry]:
         yield Text(mark.at, step, CHANGES_TAG, f"generation {mark.generation}: {mark.reason}")
     elif mark.reason:
         instance_text = f" {mark.instance}" if mark.instance else ""
-        yield Text(mark.at, step, NOTES_TAG, f"{_spaced(mark.event)}{instance_text}: {mark.reason}")
+        yield Text(mark.at, step, NOTES_TAG, f"{_as_words(mark.event)}{instance_text}: {mark.reason}")
 
 
 def _change_text(event: events.Forming) -> str:
@@ -132,7 +130,7 @@ def _membership_lists(event: events.Forming) -> Iterable[tuple[str, tuple[str, .
     return (("joining", event.joining), ("leaving", event.leaving))
 
 
-def _spaced(name: str) -> str:
+def _as_words(name: str) -> str:
     return name.replace("_", " ")
 
 

@@ -25,8 +25,8 @@ class Mark:
     """A numbered vertical line in a figure, at the time `at`, which shows `text` under the mouse pointer."""
 
     at: float  # Unix time
-    number: int
-    text: str
+    number: int  # number of the membership change
+    text: str  # shown under the mouse pointer
 
 
 def figure(
@@ -67,18 +67,18 @@ def figure(
         _add_line(root, "grid", LEFT_MARGIN, y(tick), WIDTH - RIGHT_MARGIN, y(tick))
         _add_text(root, f"{tick:.6g}", LEFT_MARGIN - 6, y(tick) + 4, "end", hides_when_narrow=number % 2 == 1)
     unit_name, unit_seconds = next((name, size) for name, size in TIME_UNITS if end - begin >= 3 * size or size == 1)
-    for number, amount in enumerate(ticks_of(0.0, (end - begin) / unit_seconds)):
-        if (at := begin + amount * unit_seconds) <= end:
+    for number, unit_count in enumerate(ticks_of(0.0, (end - begin) / unit_seconds)):
+        if (at := begin + unit_count * unit_seconds) <= end:
             anchor = "end" if x(at) > WIDTH - LEFT_MARGIN else "middle" if number else "start"
             x_position = min(x(at) + RIGHT_MARGIN, WIDTH) if anchor == "end" else x(at)
             _add_text(
-                root, f"{amount:.6g} {unit_name}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1
+                root, f"{unit_count:.6g} {unit_name}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1
             )
     for mark in marks:
         line = _add_line(root, "mark", x(mark.at), TOP_MARGIN, x(mark.at), HEIGHT - BOTTOM_MARGIN)
         Tree.SubElement(line, "title").text = mark.text
         _add_text(root, str(mark.number), x(mark.at), TOP_MARGIN - 5, "middle")
-    for segment in split_at_gaps(thinned(curve)):
+    for segment in split_at_gaps(thin_curve(curve)):
         corners = [(x(at), y(value)) for at, value in segment]
         if steps:
             corners = [corner for a, b in pairwise(corners) for corner in (a, (a[0], b[1]))] + corners[-1:]
@@ -115,7 +115,7 @@ def split_at_gaps(curve: Sequence[tuple[float, float | None]]) -> list[list[tupl
     return [segment for segment in segments if segment]
 
 
-def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+def thin_curve(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
     """Reduce a long curve to the lowest and the highest point of each stretch of successive points, so that no peak is
     lost.
     """

@@ -116,10 +116,10 @@ def facts_of(story: Story, audit: str) -> dict[str, str]:
         "time": _duration_text(story.ended - story.began),
         "epochs": str(last_point.epoch + 1 if last_point else 0),
         "at the end": metrics or "no metrics",
-        "changes": f"{len(story.changes) if story.whole else story.counts.get('forming', 0)}, of which {story.kept} "
-        f"kept every process that stayed",
+        "changes": f"{len(story.changes) if story.whole else story.counts.get('forming', 0)}, of which "
+        f"{story.restarts_avoided} kept every process that stayed",
         "survivors paused": f"{_duration_text(story.paused)} in all",
-        "restarts": _restarts(story),
+        "restarts": _restarts_text(story),
         "samples": audit,
     }
     if story.samples is not None:
@@ -131,14 +131,14 @@ def facts_of(story: Story, audit: str) -> dict[str, str]:
     return facts
 
 
-def _restarts(story: Story) -> str:
+def _restarts_text(story: Story) -> str:
     restart_count = story.counts.get("restart", 0)
-    counts_text = f"{restart_count} happened, {story.kept} avoided"
-    if story.start_seconds is None or not story.kept:
+    counts_text = f"{restart_count} happened, {story.restarts_avoided} avoided"
+    if story.start_seconds is None or not story.restarts_avoided:
         return counts_text
     return (
         f"{counts_text}; a worker of this job takes {_duration_text(story.start_seconds)} from its start until it is "
-        f"ready, so avoiding them saved about {_duration_text(story.kept * story.start_seconds)}"
+        f"ready, so avoiding them saved about {_duration_text(story.restarts_avoided * story.start_seconds)}"
     )
 
 
@@ -148,11 +148,11 @@ def _facts_list(facts: Mapping[str, str]) -> str:
 
 
 def _changes_table(story: Story) -> str:
-    omitted = max(0, len(story.changes) - MOST_TABLE_ROWS)
-    rows = rows_of_changes(story)[omitted:]
+    omitted_count = max(0, len(story.changes) - MOST_TABLE_ROWS)
+    rows = rows_of_changes(story)[omitted_count:]
     if not rows:
         return "<p>The workers stayed the same.</p>"
-    omitted_note = f"<p>The first {omitted} are left out.</p>" if omitted else ""
+    omitted_note = f"<p>The first {omitted_count} are left out.</p>" if omitted_count else ""
     column_names = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
     return omitted_note + _table(column_names, rows)
 

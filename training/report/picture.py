@@ -25,10 +25,10 @@ class NoFont(RuntimeError):
 
 def picture(story: Story) -> str:
     """Return the image with all curves of the job, as SVG on a white background."""
-    svg_parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD_HEIGHT
+    svg_parts, y = [_text_element("name", 28, story.name), _text_element("title", 50, lifetime(story))], HEAD_HEIGHT
     for title, svg in figures_of(story):
         svg_start = f'<svg x="{MARGIN}" y="{y + TITLE_HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        svg_parts += [_text("title", y + TITLE_HEIGHT - 8, title), svg_start + svg.removeprefix("<svg ")]
+        svg_parts += [_text_element("title", y + TITLE_HEIGHT - 8, title), svg_start + svg.removeprefix("<svg ")]
         y += TITLE_HEIGHT + HEIGHT
     width, height = WIDTH + 2 * MARGIN, y + MARGIN
     return _NOT_IN_XML.sub(
@@ -39,9 +39,9 @@ def picture(story: Story) -> str:
 
 
 def without_text(drawing: str) -> str:
-    """Return the SVG image without its texts, which looks like the image on a machine without fonts."""
+    """Return the SVG image without its texts, as it would be drawn on a machine without fonts."""
     return re.sub(r"<text\b.*?</text>", "", drawing, flags=re.DOTALL)
 
 
-def _text(kind: str, y: int, text: str) -> str:
+def _text_element(kind: str, y: int, text: str) -> str:
     return f'<text class="{kind}" x="{MARGIN}" y="{y}">{escape(text)}</text>'

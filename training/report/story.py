@@ -19,10 +19,10 @@ class Point:
     """Results of the training segment that ended at the time `at`; a metric that was NaN or infinite is None."""
 
     at: float  # Unix time
-    epoch: int
+    epoch: int  # number of the epoch
     workers: int  # number of workers
     rate: float  # samples a second
-    metrics: Mapping[str, float | None]
+    metrics: Mapping[str, float | None]  # values by the metric's name
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Change:
     """A membership change: the generation that was formed or attempted, its cause and its pause."""
 
     at: float  # Unix time
-    generation: int | None
-    cause: str
-    epoch: int | None = None
+    generation: int | None  # number of the generation
+    cause: str  # why the workers changed
+    epoch: int | None = None  # number of the epoch
     joining: tuple[str, ...] = ()  # ids of the joining instances
     leaving: tuple[str, ...] = ()  # ids of the leaving instances
     pause: float | None = None  # seconds in which the remaining workers waited
@@ -47,8 +47,8 @@ class Note:
 
     at: float  # Unix time
     what: str  # kind of the event
-    instance: str
-    text: str
+    instance: str  # id of the instance
+    text: str  # reason or traceback
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Story:
     A story is made from all events of a job, or from the short history that the job's latest report contains.
     """
 
-    name: str
+    name: str  # name of the job
     whole: bool  # whether the story is made from all events
     began: float  # Unix time of the job's first event
     ended: float  # Unix time of the job's last event
-    outcome: str
-    points: tuple[Point, ...]
-    changes: tuple[Change, ...]
-    notes: tuple[Note, ...]
+    outcome: str  # how the job ended, or that it still runs
+    points: tuple[Point, ...]  # results of the training segments
+    changes: tuple[Change, ...]  # membership changes
+    notes: tuple[Note, ...]  # other events that the report lists
     counts: Mapping[str, int]  # number of events of each kind
     paused: float  # seconds of all pauses
     samples: int | None = None  # samples trained on
@@ -77,7 +77,7 @@ class Story:
         return tuple(dict.fromkeys(name for point in self.points for name in point.metrics))
 
     @property
-    def kept(self) -> int:
+    def restarts_avoided(self) -> int:
         """Number of completed membership changes in which the remaining workers were not restarted."""
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
@@ -230,13 +230,13 @@ def _member_hours(all_events: Sequence[events.Event]) -> dict[str, float]:
     formed_at = all_events[0].at
     for event in all_events:
         if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
-            for instance in members:
-                hours_by_instance[instance] = (
-                    hours_by_instance.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
+            for instance_id in members:
+                hours_by_instance[instance_id] = (
+                    hours_by_instance.get(instance_id, 0.0) + max(0.0, event.at - formed_at) / 3600
                 )
             formed_at, members = event.at, event.members if isinstance(event, events.Forming) else ()
-    for instance in members:
-        hours_by_instance[instance] = (
-            hours_by_instance.get(instance, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
+    for instance_id in members:
+        hours_by_instance[instance_id] = (
+            hours_by_instance.get(instance_id, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
         )
     return hours_by_instance

@@ -96,23 +96,23 @@ class Uploads:
         An unreadable file is skipped and named in the returned message. At an error of S3, this call uploads no more
         files.
         """
-        started_at, file_count, total_bytes, failure = time.monotonic(), 0, 0, None
+        started_at, file_count, total_bytes, upload_error = time.monotonic(), 0, 0, None
         for name, path in self._files():
             try:
                 uploaded_bytes = self._upload(name, path if isinstance(path, Path) else path())
             except FileNotFoundError as error:
                 if not name.startswith("commits/"):  # an old commit was deleted meanwhile
-                    failure = f"{name}: {error}"
+                    upload_error = f"{name}: {error}"
                 continue
             except (OSError, Unreadable) as error:
-                failure = f"{name}: {error}"
+                upload_error = f"{name}: {error}"
                 continue
             except S3_ERRORS as error:
-                failure = f"{name}: {error}"
+                upload_error = f"{name}: {error}"
                 break
             if uploaded_bytes is not None:
                 file_count, total_bytes = file_count + 1, total_bytes + uploaded_bytes
-        return Uploaded(files=file_count, size=total_bytes, seconds=time.monotonic() - started_at, failed=failure)
+        return Uploaded(files=file_count, size=total_bytes, seconds=time.monotonic() - started_at, failed=upload_error)
 
     def _upload(self, name: str, path: Path) -> int | None:
         """Upload one file; returns its size in bytes, or None if the file is not uploaded.
@@ -153,14 +153,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("location", help="s3://BUCKET/PREFIX")
     parser.add_argument("--commits", type=Path, help="where the job's commits are, if not in its folder")
     args = parser.parse_args(argv)
-    job = JobFolder(args.job)
+    job_folder = JobFolder(args.job)
     with tempfile.TemporaryDirectory(prefix="dyntrain-uploads-") as folder:
         curves = None
         if importlib.util.find_spec("tensorboard") is not None:
-            curves = Curves(job, Path(folder))
+            curves = Curves(job_folder, Path(folder))
         else:
             print("no curves for TensorBoard: install dyntrain[tensorboard]", file=sys.stderr)  # noqa: T201
-        uploads = Uploads(job, args.commits or job.commits, S3Folder(args.location), curves)
+        uploads = Uploads(job_folder, args.commits or job_folder.commits, S3Folder(args.location), curves)
         for _ in sys.stdin:
             sys.stdout.write(uploads.sync().model_dump_json() + "\n")
             sys.stdout.flush()

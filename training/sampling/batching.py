@@ -44,9 +44,9 @@ class PerWorker:
     """
 
     batch: int  # samples of a batch on each worker
-    base_workers: int | None = None
-    ramp: int | None = None
-    correct_momentum: bool = True
+    base_workers: int | None = None  # number of workers for which the script's learning rate is meant
+    ramp: int | None = None  # samples until the rate reaches its new value; None: an epoch
+    correct_momentum: bool = True  # whether the momentum is scaled like the rate
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", whole("batch", self.batch))
@@ -92,13 +92,13 @@ Batching = FixedGlobal | PerWorker
 class Ramp:
     """A factor that changes linearly from `start` at sample `since` to `goal` after `length` more samples.
 
-    `since` and `length` count the samples of all workers, from the job's start.
+    `since` and `length` are numbers of samples of all workers, and `since` is counted from the job's start.
     """
 
     start: float = 1.0  # factor at the ramp's start
     goal: float = 1.0  # factor at the ramp's end
     since: int = 0  # sample at which the ramp starts
-    length: int = 0  # in samples
+    length: int = 0  # number of samples until the ramp's end
 
     def factor(self, samples: int) -> float:
         """Return the learning rate's factor after `samples` samples."""
@@ -126,16 +126,16 @@ class WorkerRate:
     """
 
     unit: int  # samples of one update in the script's schedule
-    samples: int = 0  # trained so far
-    ramp: Ramp = Ramp()
-    factor: float = 1.0  # at the last update
+    samples: int = 0  # number of samples trained so far
+    ramp: Ramp = Ramp()  # present change of the learning rate's factor
+    factor: float = 1.0  # factor of the learning rate at the last update
 
     @property
     def updates(self) -> int:
         """The number of updates for the script's schedule, which depends only on the trained samples."""
         return -(-self.samples // self.unit)
 
-    def heading_for(self, goal: float, length: int) -> WorkerRate:
+    def with_goal(self, goal: float, length: int) -> WorkerRate:
         """Return a state whose factor changes to `goal` over the next `length` samples."""
         return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
 

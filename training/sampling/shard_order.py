@@ -2,9 +2,9 @@
 
 The shards are put in an order drawn from (seed, epoch), and the sequence of their records is cut into `lanes` lanes. A
 step takes the next records of every lane, so a batch mixes records of about `lanes` shards. A worker's share of a step
-is a run of records from one lane or a few neighbouring lanes. A worker that takes over a lane from another worker
-continues at the lane's next record. The order does not depend on the number of workers: each record is taken once an
-epoch, and each batch contains the same records as with a single worker.
+consists of successive records of one lane or of a few neighbouring lanes. A worker that takes over a lane from another
+worker continues at the lane's next record. The order does not depend on the number of workers: each record is taken
+once an epoch, and each batch contains the same records as with a single worker.
 """
 
 from __future__ import annotations
@@ -45,22 +45,20 @@ class ShardOrder:
         """Return an epoch's samples in order, as an array of shape (samples,), for steps of `step` samples."""
         shard_starts = np.cumsum((0, *self.shards))
         shard_numbers = epoch_order(len(self.shards), seed, epoch)
-        sample_row = np.concatenate(
+        sample_order = np.concatenate(
             [np.arange(shard_starts[shard], shard_starts[shard + 1]) for shard in shard_numbers]
         )
-        lanes, full_steps = min(self.lanes, step), len(sample_row) // step
-        share_ends = [step * lane // lanes for lane in range(lanes + 1)]  # cut as a step is cut for so many workers
-        lane_cuts = [len(sample_row) * share_end // step for share_end in share_ends]
-        steps = [
-            sample_row[lane_begin : lane_begin + full_steps * (share_end - share_start)].reshape(
-                full_steps, share_end - share_start
-            )
-            for lane_begin, share_start, share_end in zip(lane_cuts, share_ends, share_ends[1:], strict=False)
+        lanes, full_steps = min(self.lanes, step), len(sample_order) // step
+        step_cuts = [step * lane // lanes for lane in range(lanes + 1)]  # where each lane's records begin in a step
+        lane_cuts = [len(sample_order) * cut // step for cut in step_cuts]
+        full_step_parts = [
+            sample_order[lane_begin : lane_begin + full_steps * (next_cut - cut)].reshape(full_steps, next_cut - cut)
+            for lane_begin, cut, next_cut in zip(lane_cuts, step_cuts, step_cuts[1:], strict=False)
         ]
-        last_step = [
-            sample_row[lane_begin + full_steps * (share_end - share_start) : lane_end]
-            for lane_begin, lane_end, share_start, share_end in zip(
-                lane_cuts, lane_cuts[1:], share_ends, share_ends[1:], strict=False
+        last_step_parts = [
+            sample_order[lane_begin + full_steps * (next_cut - cut) : lane_end]
+            for lane_begin, lane_end, cut, next_cut in zip(
+                lane_cuts, lane_cuts[1:], step_cuts, step_cuts[1:], strict=False
             )
         ]
-        return np.concatenate([np.concatenate(steps, axis=1).reshape(-1), *last_step])
+        return np.concatenate([np.concatenate(full_step_parts, axis=1).reshape(-1), *last_step_parts])

@@ -11,7 +11,7 @@ from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import Indices, after_step, batch_size, epoch_order, share
 
-ORDERS_KEPT = 2  # prefetching reaches into the next epoch
+ORDERS_KEPT = 2  # number of epochs whose orders are kept, since prefetching reaches into the next epoch
 
 
 @dataclass
@@ -26,14 +26,14 @@ class Shares:
     (see `_own_rows`). If `begins` is None, no shares are made unequal. `group` is the number of batches in an update.
     """
 
-    samples: int  # in an epoch
-    epochs: int
-    seed: int
-    batching: Batching
+    samples: int  # number of samples in an epoch
+    epochs: int  # number of epochs
+    seed: int  # seed of the samples' order
+    batching: Batching  # policy for the number of samples in a batch
     sequence: ShardOrder | None = None  # order of the shards
-    drawn_from: int | None = None  # size of the dataset
+    drawn_from: int | None = None  # size of a dataset of which an epoch leaves out some samples
     drawn: Callable[[int], Sequence[Indices]] | None = None  # an epoch's batches from the script's own sampler
-    shift: int = 0  # epochs
+    shift: int = 0  # added to an epoch's number in the job
     begins: int | None = None  # the generation's first step
     group: int = 1  # batches in an update
     _orders: dict[int, tuple[Indices, Indices | None]] = field(
@@ -87,7 +87,7 @@ class Shares:
         own_rows = self._own_rows(position, size, number, workers)
         return (batch, own_rows, False) if len(own_rows) else (batch, np.arange(min(self._share_unit, size)), True)
 
-    def tries(self, position: Position) -> bool:
+    def starts_at(self, position: Position) -> bool:
         """Whether a generation or an epoch starts at `position`.
 
         At the start of a generation or an epoch, a script may begin to use another loss.
@@ -97,22 +97,22 @@ class Shares:
     def _own_rows(self, position: Position, size: int, number: int, workers: int) -> Indices:
         """Return the positions of this worker's samples within the step's batch.
 
-        If all shares would be equal in a step for which `tries` is true, the first worker takes one sample from the
-        last worker. A script may pass a constant to `step`, as Horovod's scripts do. Unequal shares show whether the
-        constant is the number of the worker's samples. In the last batch of the first update, the last worker instead
-        takes one sample from the first worker, since a script may pass that batch's size to `step`.
+        If all shares would be equal in a step for which `starts_at` is true, the first worker takes one sample from the
+        last worker. A script may pass a constant to `trainer.step`, as Horovod's scripts do. Unequal shares show
+        whether the constant is the number of the worker's samples. In the last batch of the first update, the last
+        worker instead takes one sample from the first worker, since a script may pass that batch's size to `step`.
         """
         rows, active_workers = np.arange(size), min(size, workers)
         is_first_updates_end = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
-        moved_samples = -1 if is_first_updates_end else int(self.tries(position))
+        moved_samples = -1 if is_first_updates_end else int(self.starts_at(position))
         if not moved_samples or size % active_workers or active_workers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._share_unit)
-        share_ends = [
+        share_cuts = [
             cut_number * size // active_workers + moved_samples * (0 < cut_number < active_workers)
             for cut_number in range(active_workers + 1)
         ]
-        share_ends += [size] * (workers - active_workers)  # spectators
-        return rows[share_ends[number] : share_ends[number + 1]]
+        share_cuts += [size] * (workers - active_workers)  # spectators
+        return rows[share_cuts[number] : share_cuts[number + 1]]
 
     @property
     def _share_unit(self) -> int:

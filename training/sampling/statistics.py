@@ -15,12 +15,12 @@ import numpy.typing as npt
 Doubles = npt.NDArray[np.float64]
 
 
-def weighted(means: Doubles, variances: Doubles, weight: float) -> Doubles:
+def weighted_moments(means: Doubles, variances: Doubles, weight: float) -> Doubles:
     """Return a worker's vector for the sum over the workers, of shape (1 + 2n,) for n means and n variances."""
     return np.concatenate([[weight], weight * means, weight * (variances + means**2)])
 
 
-def averaged(summed: Doubles) -> tuple[Doubles, Doubles] | None:
+def averages_of(summed: Doubles) -> tuple[Doubles, Doubles] | None:
     """Return the means and variances over all workers, from the sum of the workers' vectors.
 
     Returns None if no worker had any sample.

@@ -115,7 +115,7 @@ class WorkerRates:
         if isinstance(self._batching, PerWorker):
             ramp_samples = self._epoch if self._batching.ramp is None else self._batching.ramp
             for trainer in self._trainers:
-                trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp_samples)
+                trainer.worker_rate = trainer.worker_rate.with_goal(self._batching.rate_factor(workers), ramp_samples)
 
     def advance(self, trainer: Any, samples: int) -> float:
         """Advance the trainer's learning rate by an update's number of samples over all workers, before that update.

@@ -46,7 +46,7 @@ from dyntrain.training.protocol.node_messages import REFUSED
 from dyntrain.training.protocol.slots import name_of
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
-from dyntrain.training.sampling.statistics import averaged, weighted
+from dyntrain.training.sampling.statistics import averages_of, weighted_moments
 from dyntrain.training.worker.arrays import doubles, numbers_of, wait_for_all
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
@@ -388,10 +388,10 @@ class CoordinatedMembership(Membership):
         means, variances = self._state.statistics()
         if not len(means):
             return
-        statistics_vector = doubles(weighted(means, variances, self._taken))
+        statistics_vector = doubles(weighted_moments(means, variances, self._taken))
 
         def set_averages() -> None:
-            if (averages := averaged(numbers_of(statistics_vector))) is not None:
+            if (averages := averages_of(numbers_of(statistics_vector))) is not None:
                 self._state.set_statistics(*averages)
 
         # This is a step of its own, without a change of position: if a worker is lost in the step, the survivors are
