@@ -19,7 +19,7 @@ from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.trial.results import load_arrays, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, saved_steps
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketched, this_trial
@@ -43,7 +43,7 @@ def config(samples: int, batch: int, **options: Any) -> LoopConfig:
 def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert this_trial() is None
-    assert draws_as(2) == 2
+    assert number_for_seed(2) == 2
 
 
 def test_an_epoch_is_short_and_ends_with_the_scripts_own_last_batch(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Order, Any]:
     """Under way, with the second of two workers."""
-    monkeypatch.setattr(trials, "draws_as", lambda number: 0)
+    monkeypatch.setattr(trials, "number_for_seed", lambda number: 0)
     for owner, name in ((mx.nd, "save"), (mx.random, "seed"), (gluon.Parameter, "_finish_deferred_init")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     trial, loop = Trial(trial_order := order(tmp_path)), SimpleNamespace(seed=3, rank=1)

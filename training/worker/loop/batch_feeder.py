@@ -37,7 +37,7 @@ class BatchFeeder:
                 "numbers must be equal"
             )
         if self._loop.config.drawn is not None:
-            self._loop.config.drawn.refuse_changed()
+            self._loop.config.drawn.refuse_changed_sampler()
         for indices in self.indices(number, dataset):
             yield self._load(dataset, indices)
 

@@ -25,7 +25,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import SUFFIX, Moment, Order, SavedStep, trial_order
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
 from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.probe.draws import DRAWN_NUMBERS, Rows, draw_for_rows
@@ -119,7 +119,7 @@ class Trial:
         self._has_stepped = True
         if not self._order.rules:
             self._variable_arrays = _variable_arrays("held", loop)
-        seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
+        seed_generators(loop.seed, loop.position.step, number_for_seed(loop.rank))
         self._seeded_alike = True
 
     def record_gradients(self, loop: Any, trainer: Any) -> None:
@@ -184,7 +184,7 @@ class Trial:
                 seed_generators(*seed_arguments, trial._loop.rank, part=1)
             finish(param)
             if reseeds:
-                seed_generators(*seed_arguments, draws_as(trial._loop.rank))
+                seed_generators(*seed_arguments, number_for_seed(trial._loop.rank))
                 trial._seeded_alike = True
 
         replaced.replace(mx.nd, "save", lambda _: save_and_record)
