@@ -175,7 +175,7 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
 def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the share is another one in the next step."""
     for module, _ in draws.MODULES:
-        for name in draws.FUNCTION_NAMES:
+        for name in draws.DRAW_FUNCTION_NAMES:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
     at_hand: list[Any] = [None]

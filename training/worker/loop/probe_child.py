@@ -11,7 +11,7 @@ import numpy as np
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch, has_gradient
 from dyntrain.training.worker.probe.child import ParentPipe
-from dyntrain.training.worker.probe.draws import Draws
+from dyntrain.training.worker.probe.draws import DrawCheck
 from dyntrain.training.worker.probe.freeze_layers import Statistics
 from dyntrain.training.worker.probe.sketches import Sketch, sketch
 from dyntrain.training.worker.state.training_state import gradient_key
@@ -25,14 +25,14 @@ class ProbeChild:
     part.
 
     `totals`: the results of `epoch.sum` in the child with the whole excerpt, in order, or None if this process is that
-    child. `own`: see `Draws`.
+    child. `own`: see `DrawCheck`.
     """
 
     def __init__(
         self, parent: ParentPipe, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
     ) -> None:
         self.batch = batch
-        self._parent, self._given_totals, self._draws = parent, None if totals is None else iter(totals), Draws(own)
+        self._parent, self._given_totals, self._draws = parent, None if totals is None else iter(totals), DrawCheck(own)
         self._statistics = statistics
         self._totals: list[float] = []
         self._gradients: dict[str, Sketch] = {}

@@ -30,11 +30,11 @@ from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.probe.child import ParentPipe, fork
-from dyntrain.training.worker.probe.draws import draw_for_all, generators
+from dyntrain.training.worker.probe.draws import draw_for_all_samples, find_generators
 from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
 from dyntrain.training.worker.probe.ipc_guard import guard_ipc
-from dyntrain.training.worker.probe.on_cpu import copies_on_cpu, move_to_cpu
-from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
+from dyntrain.training.worker.probe.on_cpu import copy_to_cpu, move_to_cpu
+from dyntrain.training.worker.probe.sketches import Difference, Sketch, largest_difference
 from dyntrain.training.worker.state.training_state import gradient_key
 from mxnet.contrib.amp import amp
 
@@ -118,8 +118,8 @@ class Probe:
     ) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
         self._sizes = sizes_of(batch, first_share)
-        self._until, self._own = time.monotonic() + PROBE_SECONDS, generators()
-        self._on_cpu = copies_on_cpu()
+        self._until, self._own = time.monotonic() + PROBE_SECONDS, find_generators()
+        self._on_cpu = copy_to_cpu()
 
     def run(self) -> Generator[Indices, None, ChildReport]:
         """Run the script on the probed samples and on their two parts; returns the report on all probed samples. Raises
@@ -158,7 +158,7 @@ class Probe:
             move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole_report is None else whole_report.norms)
             freeze_layers(statistics)
-            draw_for_all(rows, len(self._batch))
+            draw_for_all_samples(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
             probe_child = ProbeChild(
                 forked, samples, None if whole_report is None else whole_report.totals, statistics, self._own
@@ -191,7 +191,7 @@ class Probe:
                 for rows, report in part_reports
             ]
             try:
-                mismatch = difference(
+                mismatch = largest_difference(
                     whole_report.gradients,
                     weighted_gradients,
                     names,

@@ -52,12 +52,12 @@ class FirstBatch(Statistics):
             int, tuple[int, Any]
         ] = {}  # by ids of the running means, held so that no other array gets the id
 
-    def of(self, data: Any, axis: int, like: Any) -> list[Any]:
+    def next_moments(self, data: Any, axis: int, like: Any) -> list[Any]:
         norm_number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
         if norm_number < len(self.known):
             make_array = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
             return [make_array(values, dtype=like.dtype, ctx=data.ctx) for values in self.known[norm_number]]
-        new_moments = super().of(data, axis, like)
+        new_moments = super().next_moments(data, axis, like)
         self.known.append(self.seen[-1])
         return new_moments
 
