@@ -22,7 +22,7 @@ from dyntrain.training.trial_files import VARIABLE, Kill, Order, saved_steps
 from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketch_of, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +71,7 @@ def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) ->
     one = np.zeros(3 * MOST_KEPT_NUMBERS + 1)
     other = one.copy()
     other[place] += by
-    assert np.linalg.norm(_sketched(one) - _sketched(other)) == pytest.approx(by)
+    assert np.linalg.norm(_sketch_of(one) - _sketch_of(other)) == pytest.approx(by)
 
 
 @given(st.integers(0, 1000))
@@ -79,7 +79,7 @@ def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
     """Also where all differ to the same side: the sums have signs."""
     rng = np.random.default_rng(seed)
     differs = rng.normal(loc=rng.integers(0, 2), size=20 * MOST_KEPT_NUMBERS)
-    assert np.linalg.norm(_sketched(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
+    assert np.linalg.norm(_sketch_of(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("float32", 1.2e-7), ("float16", 1e-3), ("float64", 1.2e-7)])

@@ -28,9 +28,7 @@ from mxnet.gluon.data import dataloader
 START_SECONDS = 120  # for the loading processes to start
 FOLDER_PREFIX = "dynload-"  # followed by the pid of the process that owns the folder
 KEPT_BYTES = 256 * 1024 * 1024  # freed memory that each process keeps: for a batch of 256 images and their sources
-MAX_FOLDER_CHARACTERS = (
-    70  # characters of a folder's path: a socket's path has at most 107, of which 31 are below the folder
-)
+MAX_FOLDER_CHARACTERS = 70  # of a folder's path: a socket's path has at most 107, of which 31 are below the folder
 Batchify = Callable[[list[Any]], Any]
 BatchFuture = Future[bytes | None]  # None: the batch was dropped meanwhile
 

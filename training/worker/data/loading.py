@@ -16,7 +16,7 @@ from dyntrain.training.worker.data.randomness import number_for_seed, seed_gener
 from dyntrain.training.worker.data.sampled import SampledBatches
 
 
-class Loading:
+class JobLoaders:
     """The loaders of a job, and this worker's shares of the loaders' batches."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Loading:
             seed_generators(self._shares.seed, position.step, number_for_seed(number), part_number)
         return batch
 
-    def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
+    def load_rows(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
         """Load the given rows of a batch. `epoch` is the script's number of the epoch."""
         return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 

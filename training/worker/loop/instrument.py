@@ -133,7 +133,7 @@ class Listeners:
         if self.splits:
             yield utils, "split_data", _split_data
         for name in ("step", "allreduce_grads", "update") if self.trainer_acts else ():
-            yield gluon.Trainer, name, _trainer_act
+            yield gluon.Trainer, name, _trainer_call
 
 
 class Instrument:
@@ -167,13 +167,13 @@ class Instrument:
 instrument = Instrument()
 
 
-def arrays(nested: Any) -> Iterator[Any]:
+def arrays_in(nested: Any) -> Iterator[Any]:
     """Yield the arrays in nested inputs or outputs of blocks and operators."""
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
         for item in nested.values() if isinstance(nested, dict) else nested:
-            yield from arrays(item)
+            yield from arrays_in(item)
 
 
 def _batch_listeners() -> Listeners | None:
@@ -201,7 +201,7 @@ def _writing_module() -> str | None:
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
     """Call `write` to write to `target`, and call the listeners before and after the write."""
-    listeners, written_arrays = thread_context.listeners, list(arrays(target))
+    listeners, written_arrays = thread_context.listeners, list(arrays_in(target))
     assert listeners is not None
     if thread_context.current is None:
         for array in () if thread_context.in_block else written_arrays:
@@ -319,7 +319,7 @@ def _call_cached_op(call: Method) -> Method:
         output = call(self, *args)
         if (listeners := _batch_listeners()) and autograd.is_recording():
             for notify in listeners.called_hybrid:
-                notify(self, [*arrays(args)], next(arrays(output)))
+                notify(self, [*arrays_in(args)], next(arrays_in(output)))
         return output
 
     return call_and_notify
@@ -335,12 +335,12 @@ def _split_data(split: Method) -> Method:
     return split_or_notify
 
 
-def _trainer_act(act: Method) -> Method:
-    @wraps(act)
-    def act_and_notify(self: Any, *args: Any, **options: Any) -> Any:
+def _trainer_call(call: Method) -> Method:
+    @wraps(call)
+    def call_and_notify(self: Any, *args: Any, **options: Any) -> Any:
         if listeners := _batch_listeners():
             for notify in listeners.trainer_acts:
                 notify(self)
-        return act(self, *args, **options)
+        return call(self, *args, **options)
 
-    return act_and_notify
+    return call_and_notify

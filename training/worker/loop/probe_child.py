@@ -38,7 +38,7 @@ class ProbeChild:
         self._gradients: dict[str, Sketch] = {}
         self._summed = set[Any]()
 
-    def total(self, value: float) -> Total:
+    def add_total(self, value: float) -> Total:
         self._totals.append(value if self._given_totals is None else next(self._given_totals, math.nan))
         return Total(self._totals[-1])
 
@@ -65,23 +65,23 @@ class ProbeChild:
             key: [gradient_sketch.norm, gradient_sketch.sums] for key, gradient_sketch in self._gradients.items()
         }
         single_number_draws, draws_digest = self._draws.single_number_draws, self._draws.digest()
-        report = {
+        report_fields = {
             "totals": self._totals,
             "norms": self._statistics.seen,
             "drawn": draws_digest,
             "of_batch": single_number_draws,
         }
-        self._parent.send_and_end({"gradients": gradients, **report})
+        self._parent.send_and_end({"gradients": gradients, **report_fields})
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
     """Return the sketch of a parameter's gradient, added up over all devices; a gradient that was not computed is
     zeros.
     """
-    devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
+    device_values = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
         gradient if device_weight == 1.0 else gradient * device_weight
-        for data, gradient, device_weight in devices
+        for data, gradient, device_weight in device_values
         if param.grad_req == "add" or data._fresh_grad
     ]
     gradient_sum = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)
