@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dyntrain.training.worker.probe.sketches import BLOCKS, Difference, difference, sketch
+from dyntrain.training.worker.probe.sketches import BLOCKS, Difference, largest_difference, sketch
 
 RANDOM = np.random.RandomState(5)
 NAMES = {"0": "dense_weight", "1": "dense_bias"}
@@ -17,7 +17,7 @@ def halves(shape: tuple[int, ...] = (300, 50)) -> tuple[np.ndarray, np.ndarray]:
 
 def judged(whole: np.ndarray, one: np.ndarray, other: np.ndarray, weights: tuple[float, float] = (1, 1)) -> object:
     sketches = [{"0": sketch(each)} for each in (whole, one, other)]
-    return difference(sketches[0], list(zip(weights, sketches[1:], strict=True)), {"0": NAMES["0"]}, TOLERANCE)
+    return largest_difference(sketches[0], list(zip(weights, sketches[1:], strict=True)), {"0": NAMES["0"]}, TOLERANCE)
 
 
 def test_sums_of_many_blocks_stand_for_all_numbers() -> None:
@@ -61,14 +61,14 @@ def test_what_rounding_left_of_a_gradient_is_not_compared() -> None:
     """Of a bias below a norm, which nothing depends on."""
     one, other = halves()
     noise = [{"1": sketch(1e-6 * RANDOM.randn(50)), "0": sketch(each)} for each in (one + other, one, other)]
-    assert difference(noise[0], [(1, noise[1]), (1, noise[2])], NAMES, TOLERANCE) is None
+    assert largest_difference(noise[0], [(1, noise[1]), (1, noise[2])], NAMES, TOLERANCE) is None
 
 
 def test_the_parameter_that_differs_most_is_named() -> None:
     one, other = halves()
     sketches = [{"0": sketch(each), "1": sketch(each)} for each in (one + other, one, other)]
     sketches[0] |= {"0": sketch(1.1 * (one + other)), "1": sketch(1.5 * (one + other))}
-    largest = difference(sketches[0], [(1, sketches[1]), (1, sketches[2])], NAMES, TOLERANCE)
+    largest = largest_difference(sketches[0], [(1, sketches[1]), (1, sketches[2])], NAMES, TOLERANCE)
     assert largest is not None
     assert largest.name == "dense_bias"
 

@@ -14,7 +14,12 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT, fingerprint, fingerprints_agree, place_of
+from dyntrain.training.worker.loop.record.fingerprints import (
+    FINGERPRINT_SIZE,
+    fingerprint,
+    fingerprints_agree,
+    place_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers, weights
@@ -103,7 +108,7 @@ def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(
 
 
 def test_what_is_multiplied_by_0_is_nothing_that_one_has_an_opinion_on() -> None:
-    assert fingerprint({("pick", "0")}, 1) == fingerprint((), 1) == [0.0] * FINGERPRINT
+    assert fingerprint({("pick", "0")}, 1) == fingerprint((), 1) == [0.0] * FINGERPRINT_SIZE
     assert (
         fingerprint({("pick", "0"), ("pick", "0.33333")}, 1)
         == fingerprint({("pick", "0.33333")}, 1)

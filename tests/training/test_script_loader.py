@@ -26,7 +26,7 @@ from dyntrain.training.audit import audit
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.ledger import Intent
 from dyntrain.training.worker.data.loader import Load, Loader, LoaderBroken, SampleError
-from dyntrain.training.worker.data.loader_processes import LoaderProcesses, remove_left_folders
+from dyntrain.training.worker.data.loader_processes import LoaderProcesses, remove_stale_folders
 from dyntrain.training.worker.data.shards import Shards
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, labels, mlp, numbers, weights
 from mxnet import autograd
@@ -307,7 +307,7 @@ def test_loading_processes_die_with_a_worker_that_is_killed_and_the_next_one_cle
         batches = tuple(f"mx_{pid:x}_" for pid in pids)
         assert not [file for file in os.listdir("/dev/shm") if file.startswith(batches)], "they had a name"
         assert len(os.listdir(folder)) == 1, "all that is left lies in one folder"
-        remove_left_folders(Path(folder))
+        remove_stale_folders(Path(folder))
         assert os.listdir(folder) == []
 
 

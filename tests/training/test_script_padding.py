@@ -14,7 +14,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.data.padding import Padding
+from dyntrain.training.worker.data.padding import PaddingCheck
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, initialise, labels, padded, weights
 from mxnet import autograd
 from mxnet.gluon import nn
@@ -64,7 +64,7 @@ def test_t2_with_the_whole_batch_the_padded_length_is_that_of_one_process() -> N
 
 
 def check(samples: list[Any], batchify: Callable[[list[Any]], Any]) -> None:
-    Padding(batchify, None).check(samples, batchify(samples), batchify)
+    PaddingCheck(batchify, None).check(samples, batchify(samples), batchify)
 
 
 def column(samples: list[Any]) -> Any:
@@ -197,7 +197,7 @@ def test_what_becomes_of_a_sample_alike_in_every_share_need_not_be_said(
 ) -> None:
     assert check(samples, batchify) is None
     with pytest.raises(ValueError, match="whole_batch"):
-        Padding(column, None).check(WORDS, column(WORDS), column)
+        PaddingCheck(column, None).check(WORDS, column(WORDS), column)
 
 
 def to_a_multiple_of_four(samples: list[Any]) -> Any:
@@ -205,7 +205,7 @@ def to_a_multiple_of_four(samples: list[Any]) -> Any:
 
 
 def test_batches_that_happen_to_be_padded_alike_do_not_answer_for_those_that_follow() -> None:
-    padding = Padding(to_a_multiple_of_four, None)
+    padding = PaddingCheck(to_a_multiple_of_four, None)
     padding.check(WORDS, to_a_multiple_of_four(WORDS), to_a_multiple_of_four)
     longer = [*WORDS, [1, 2, 3, 4, 5]]
     with pytest.raises(ValueError, match="whole_batch"):
@@ -220,6 +220,6 @@ def test_what_was_said_is_not_asked_for(declared: bool) -> None:
         tried.append(samples)
         return column(samples)
 
-    Padding(batchify, declared).check(WORDS, batchify(WORDS), batchify)
-    Padding(None, None).check(WORDS, batchify(WORDS), batchify)  # Gluon's own stacks
+    PaddingCheck(batchify, declared).check(WORDS, batchify(WORDS), batchify)
+    PaddingCheck(None, None).check(WORDS, batchify(WORDS), batchify)  # Gluon's own stacks
     assert tried == [WORDS, WORDS]

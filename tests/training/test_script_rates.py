@@ -18,7 +18,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START, ScriptFailed
 from dyntrain.training.session.orders import Journal
-from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags_of
 from dyntrain.training.worker.refused import Unrecoverable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,7 +212,7 @@ values = st.dictionaries(st.sampled_from(["learning_rate", "wd"]), st.floats(0.0
 @given(st.lists(values, min_size=2, max_size=5), st.integers(0, 10**7))
 def test_every_worker_sees_it_when_not_all_are_the_same(every: list[dict[str, float]], step: int) -> None:
     """One that saw nothing would wait for the others, who have stopped. And what is the same is never refused."""
-    each = [tags(step, one) for one in every]
+    each = [tags_of(step, one) for one in every]
     total = [sum(column) for column in zip(*each, strict=True)]
     alike = [total == [len(each) * tag for tag in mine] for mine in each]
     assert set(alike) == {len({tuple(mine) for mine in each}) == 1}
@@ -224,9 +224,9 @@ def test_rates_that_look_alike_at_one_step_do_not_for_long() -> None:
     other = next(
         rates
         for rates in ({"learning_rate": 0.1 + number / 1000} for number in range(1, 1_000_000))
-        if tags(0, rates) == tags(0, one)
+        if tags_of(0, rates) == tags_of(0, one)
     )
-    assert sum(tags(step, one) == tags(step, other) for step in range(1000)) < 10
+    assert sum(tags_of(step, one) == tags_of(step, other) for step in range(1000)) < 10
 
 
 def test_t7_what_no_other_try_can_help_ends_the_job_at_once(driver: Driver) -> None:

@@ -17,7 +17,7 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning, SampleCounts, find_divisor
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
-from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
+from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT_SIZE
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, train, weights
 from mxnet import autograd, gluon
@@ -272,7 +272,7 @@ def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, expected: list[
 
 def added_up(steps: Sequence[int]) -> None:
     """What the tallies of workers at these steps make of the sum that MXNet's servers come to, which is of floats."""
-    tallies = [StepConsensus(step, [0.0] * 4, [0.0] * 4, [0.0] * FINGERPRINT) for step in steps]
+    tallies = [StepConsensus(step, [0.0] * 4, [0.0] * 4, [0.0] * FINGERPRINT_SIZE) for step in steps]
     total = sum(consensus.vote.astype(np.float32) for consensus in tallies)
     tallies[0].vote = mx.nd.array(total, dtype="float64")
     tallies[0].read_sums(len(steps))

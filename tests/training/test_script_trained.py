@@ -13,7 +13,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import ConductedMembership, Conductor, Death, Plain
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
+from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained_parameters
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -119,6 +119,6 @@ def test_what_stays_as_it_was_is_summed_at_once() -> None:
         (all_of_them, some),
         (all_of_them, all_of_them),
     ]:
-        store_trained(own, 0, now)
+        store_trained_parameters(own, 0, now)
         assert known_parameters(json.loads(json.dumps(own)), 0) == then, "also by a joiner, who receives it"
     assert known_parameters(own, 1) == frozenset(), "each trainer has its own"

@@ -20,7 +20,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, compare, relative_differences
 from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.worker.loop import held as room
-from dyntrain.training.worker.loop.held import MOST_ITEMS, MOST_NUMBERS, held
+from dyntrain.training.worker.loop.held import MOST_ITEMS, MOST_NUMBERS, describe_arrays
 from idioms import mlp
 from mxnet import gluon
 
@@ -139,29 +139,29 @@ class Meter:
     ],
 )
 def test_variables_are_known_by_the_names_that_people_write(it: Any, known: list[str]) -> None:
-    variables, names = held(lambda array: array)
+    variables, names = describe_arrays(lambda array: array)
     assert names_of(variables) == known
     assert "it" in names
 
 
 def test_a_nets_parameters_are_its() -> None:
     it = mlp()
-    assert names_of(held(lambda array: array)[0]) == [f"it.{name}" for name in it.collect_params()]
-    assert names_of(held(lambda array: array, it.collect_params().values())[0]) == []
+    assert names_of(describe_arrays(lambda array: array)[0]) == [f"it.{name}" for name in it.collect_params()]
+    assert names_of(describe_arrays(lambda array: array, it.collect_params().values())[0]) == []
 
 
 def test_a_generator_is_told_by_where_it_stands() -> None:
     it = random.Random(3)
-    before = held(float)[0]["it"]
-    assert held(float)[0]["it"] == before
+    before = describe_arrays(float)[0]["it"]
+    assert describe_arrays(float)[0]["it"] == before
     it.random()
-    assert held(float)[0]["it"] != before
+    assert describe_arrays(float)[0]["it"] != before
 
 
 def test_what_goes_round_ends() -> None:
     it: list[Any] = [1]
     it.append(it)
-    assert names_of(held(lambda array: array)[0]) == ["it[0]"]
+    assert names_of(describe_arrays(lambda array: array)[0]) == ["it[0]"]
 
 
 def test_variables_of_libraries_are_none_of_the_scripts() -> None:

@@ -19,10 +19,10 @@ from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.trial.results import load_arrays, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, saved_steps
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketch_of, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ def config(samples: int, batch: int, **options: Any) -> LoopConfig:
 def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert this_trial() is None
-    assert draws_as(2) == 2
+    assert number_for_seed(2) == 2
 
 
 def test_an_epoch_is_short_and_ends_with_the_scripts_own_last_batch(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) ->
     one = np.zeros(3 * MOST_KEPT_NUMBERS + 1)
     other = one.copy()
     other[place] += by
-    assert np.linalg.norm(_sketched(one) - _sketched(other)) == pytest.approx(by)
+    assert np.linalg.norm(_sketch_of(one) - _sketch_of(other)) == pytest.approx(by)
 
 
 @given(st.integers(0, 1000))
@@ -79,7 +79,7 @@ def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
     """Also where all differ to the same side: the sums have signs."""
     rng = np.random.default_rng(seed)
     differs = rng.normal(loc=rng.integers(0, 2), size=20 * MOST_KEPT_NUMBERS)
-    assert np.linalg.norm(_sketched(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
+    assert np.linalg.norm(_sketch_of(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("float32", 1.2e-7), ("float16", 1e-3), ("float64", 1.2e-7)])
@@ -113,7 +113,7 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Order, Any]:
     """Under way, with the second of two workers."""
-    monkeypatch.setattr(trials, "draws_as", lambda number: 0)
+    monkeypatch.setattr(trials, "number_for_seed", lambda number: 0)
     for owner, name in ((mx.nd, "save"), (mx.random, "seed"), (gluon.Parameter, "_finish_deferred_init")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     trial, loop = Trial(trial_order := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
@@ -175,7 +175,7 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
 def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the share is another one in the next step."""
     for module, _ in draws.MODULES:
-        for name in draws.FUNCTION_NAMES:
+        for name in draws.DRAW_FUNCTION_NAMES:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
     at_hand: list[Any] = [None]

@@ -25,7 +25,7 @@ from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 from mxnet.gluon.data.vision import transforms
 
-COPIES_VARIABLE = "MXNET_CPU_PARALLEL_RAND_COPY"
+GENERATORS_VARIABLE = "MXNET_CPU_PARALLEL_RAND_COPY"
 RANDOM_OPERATORS = (
     "random_flip_left_right",
     "random_flip_top_bottom",
@@ -61,11 +61,11 @@ class ImageDraws:
         self._seed_pending = self._enabled = False
         with _without_parallel_generators():
             self._thread.submit(self._start_thread, numpy_modes).result()
-        replaced = Replaced()
+        replacements = Replaced()
         for operator_module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
             for operator_name in RANDOM_OPERATORS:
-                replaced.replace(operator_module, operator_name, self._runner_on_thread)
-        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
+                replacements.replace(operator_module, operator_name, self._runner_on_thread)
+        replacements.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
 
     def seed(self, number: int) -> None:
         """Seed the random numbers of the image operators, as `mx.random.seed(number)` would."""
@@ -102,7 +102,7 @@ class ImageDraws:
 
         @functools.wraps(call_cached)
         def call_children(block: Any, *args: Any) -> Any:
-            if not self._enabled or not _has_draws(block):
+            if not self._enabled or not _has_random_block(block):
                 return call_cached(block, *args)
             was_active, block._active = block._active, False
             try:
@@ -113,17 +113,17 @@ class ImageDraws:
         return call_children
 
 
-def _has_draws(block: Any) -> bool:
-    return isinstance(block, RANDOM_BLOCKS) or any(map(_has_draws, block._children.values()))
+def _has_random_block(block: Any) -> bool:
+    return isinstance(block, RANDOM_BLOCKS) or any(map(_has_random_block, block._children.values()))
 
 
 @contextmanager
 def _without_parallel_generators() -> Iterator[None]:
-    earlier_value = os.environ.get(COPIES_VARIABLE)
-    os.environ[COPIES_VARIABLE] = "0"
+    earlier_value = os.environ.get(GENERATORS_VARIABLE)
+    os.environ[GENERATORS_VARIABLE] = "0"
     try:
         yield
     finally:
-        del os.environ[COPIES_VARIABLE]
+        del os.environ[GENERATORS_VARIABLE]
         if earlier_value is not None:
-            os.environ[COPIES_VARIABLE] = earlier_value
+            os.environ[GENERATORS_VARIABLE] = earlier_value

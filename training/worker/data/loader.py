@@ -23,7 +23,7 @@ from dyntrain.training.worker.data.loader_processes import (
     release,
     unpickle_batch,
 )
-from dyntrain.training.worker.data.padding import Padding
+from dyntrain.training.worker.data.padding import PaddingCheck
 from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, key_of_batch
 from dyntrain.training.worker.data.shards import Shards
 from mxnet.gluon.data import dataloader
@@ -56,7 +56,7 @@ class Load:
         )
 
     @property
-    def keys(self) -> list[Key]:
+    def sample_keys(self) -> list[Key]:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
     def cut(self, batch: Any) -> Any:
@@ -91,7 +91,7 @@ class Loader:
         sampler: Any = None,
         whole_batch: bool | None = False,
     ) -> None:
-        self._padding = Padding(batchify, whole_batch)
+        self._padding = PaddingCheck(batchify, whole_batch)
         self.dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
         self._processes, self._prefetch = processes, prefetch
         self._timeout, self._pinned = timeout, pinned
@@ -141,7 +141,7 @@ class Loader:
         return self.place()
 
     @property
-    def draws_here(self) -> bool:
+    def changes_generators(self) -> bool:
         """Whether loading a batch changes the random generators of this process."""
         return self._processes is None
 
@@ -165,9 +165,9 @@ class Loader:
 
     def _load_here(self, load: Load) -> Any:
         seeded_dataset = SeededDataset(self.dataset)
-        samples = [seeded_dataset[key] for key in load.keys]
+        samples = [seeded_dataset[key] for key in load.sample_keys]
         if self.whole_batch:
-            seeded_dataset.seed(key_of_batch(load.keys))
+            seeded_dataset.seed(key_of_batch(load.sample_keys))
         batch = self._batchify(samples)
         self._padding.check(samples, batch, self._batchify)
         return self._to_pinned_memory(load.cut(batch))
@@ -182,7 +182,7 @@ class Loader:
                 self._load_ahead(self._processes, loads)
 
     @property
-    def in_use(self) -> bool:
+    def is_prefetching(self) -> bool:
         """Whether any batch is prefetched at present."""
         return bool(self._prefetched)
 
@@ -202,9 +202,9 @@ class Loader:
 
     def _submit(self, processes: LoaderProcesses, load: Load) -> BatchFuture:
         try:
-            return processes.submit(load.keys)
+            return processes.submit(load.sample_keys)
         except BrokenExecutor as error:
-            raise LoaderBroken(_PROCESS_ENDED) from error
+            raise LoaderBroken(_ENDED_MESSAGE) from error
 
     def _await_batch(self, processes: LoaderProcesses, load: Load, batch_future: BatchFuture) -> Any:
         try:
@@ -213,7 +213,7 @@ class Loader:
             ) is None:  # discarded along with others of the same processes
                 batch_future = self._submit(processes, load)
         except BrokenExecutor as error:
-            raise LoaderBroken(_PROCESS_ENDED) from error
+            raise LoaderBroken(_ENDED_MESSAGE) from error
         except TimeoutError as error:
             raise LoaderBroken(
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
@@ -293,7 +293,7 @@ def discards_last(samples: int, batch_size: int | None, shuffle: bool, last_batc
     return True
 
 
-_PROCESS_ENDED = "a loading process ended unexpectedly: killed for lack of memory, or crashed inside a library?"
+_ENDED_MESSAGE = "a loading process ended unexpectedly: killed for lack of memory, or crashed inside a library?"
 
 
 def make_loader(

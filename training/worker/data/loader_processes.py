@@ -21,16 +21,14 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.host.allocator import keep_freed_memory
 from dyntrain.training.host.parentage import die_with_parent
 from dyntrain.training.worker.data.image_draws import ImageDraws
-from dyntrain.training.worker.data.padding import Padding
+from dyntrain.training.worker.data.padding import PaddingCheck
 from dyntrain.training.worker.data.seeded import CHECKS_AHEAD, Key, SampleError, WatchedDataset, key_of_batch
 from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120  # for the loading processes to start
 FOLDER_PREFIX = "dynload-"  # followed by the pid of the process that owns the folder
 KEPT_BYTES = 256 * 1024 * 1024  # freed memory that each process keeps: for a batch of 256 images and their sources
-MAX_FOLDER_CHARACTERS = (
-    70  # characters of a folder's path: a socket's path has at most 107, of which 31 are below the folder
-)
+MAX_FOLDER_CHARACTERS = 70  # of a folder's path: a socket's path has at most 107, of which 31 are below the folder
 Batchify = Callable[[list[Any]], Any]
 BatchFuture = Future[bytes | None]  # None: the batch was dropped meanwhile
 
@@ -51,11 +49,11 @@ class LoaderProcesses:
         fork_context = multiprocessing.get_context("fork")
         self._owner = os.getpid()
         self._ticket = fork_context.RawValue("Q", 0)
-        remove_left_folders(Path(tempfile.gettempdir()))
+        remove_stale_folders(Path(tempfile.gettempdir()))
         # multiprocessing passes the descriptors of batches through a socket file of each process. A killed process
         # leaves its file behind, so all are in one folder, which is removed with the processes or at the next start.
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
-        shared_work = _Work(
+        loader_state = _LoaderState(
             os.getpid(),
             WatchedDataset(dataset, 1 if whole_batch else CHECKS_AHEAD),
             batchify or dataloader.default_mp_batchify_fn,
@@ -63,10 +61,10 @@ class LoaderProcesses:
             (mx.util.is_np_shape(), mx.util.is_np_array()),
             self._folder,
             bool(whole_batch),
-            Padding(batchify, whole_batch),
+            PaddingCheck(batchify, whole_batch),
         )
         mx.nd.waitall()  # MXNet's engine must be idle during the fork
-        self._executor = ProcessPoolExecutor(count, fork_context, shared_work.begin)
+        self._executor = ProcessPoolExecutor(count, fork_context, loader_state.initialize_process)
         self._executor.submit(os.getpid).result(START_SECONDS)
 
     @property
@@ -74,7 +72,7 @@ class LoaderProcesses:
         return list(self._executor._processes)
 
     def submit(self, keys: Sequence[Key]) -> BatchFuture:
-        return self._executor.submit(_fetch, self._ticket.value, list(keys))
+        return self._executor.submit(_fetch_batch, self._ticket.value, list(keys))
 
     def drop(self, batch_futures: Sequence[BatchFuture]) -> list[BatchFuture]:
         """Cancel batches that are no longer needed.
@@ -100,20 +98,20 @@ class LoaderProcesses:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def remove_left_folders(parent: Path) -> None:
+def remove_stale_folders(parent: Path) -> None:
     """Remove the temporary folders of this user's loading processes whose worker process no longer exists.
 
     The batches are in unnamed shared memory, which is freed when the processes end.
     """
-    for left_folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
-        owner_pid = left_folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+    for stale_folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
+        owner_pid = stale_folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
         try:
             if (
                 owner_pid.isdecimal()
-                and left_folder.stat().st_uid == os.getuid()
+                and stale_folder.stat().st_uid == os.getuid()
                 and not Path("/proc", owner_pid).exists()
             ):
-                shutil.rmtree(left_folder, ignore_errors=True)
+                shutil.rmtree(stale_folder, ignore_errors=True)
         except FileNotFoundError:  # another worker has removed the folder meanwhile
             continue
 
@@ -149,27 +147,27 @@ class _BatchDropped(Exception):
 
 
 @dataclass
-class _Work:
+class _LoaderState:
     """The data that a loading process inherits by the fork, so that the data is not pickled."""
 
     parent: int  # pid of the process that forked
     dataset: WatchedDataset
     batchify: Batchify
-    ticket: Any  # shared number: older batches are dropped
+    ticket: Any  # shared number; a batch with another number is dropped
     numpy_modes: tuple[bool, bool]
     folder: str  # for temporary files
     whole_batch: bool
-    padding: Padding
+    padding: PaddingCheck
     batch_ticket: int = 0  # of the current batch
     keys: Sequence[Key] = ()  # of the current batch
 
-    def begin(self) -> None:
-        global _inherited_work
+    def initialize_process(self) -> None:
+        global _inherited_state
         die_with_parent(self.parent)
         keep_freed_memory(KEPT_BYTES)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _inherited_work = self
+        _inherited_state = self
         if len(self.folder) <= MAX_FOLDER_CHARACTERS:
             tempfile.tempdir = self.folder
         dataloader._worker_initializer(self, *self.numpy_modes)
@@ -181,7 +179,7 @@ class _Work:
         return self.dataset[key]
 
     def batch_of(self, samples: list[Any]) -> Any:
-        samples = self.dataset.reloaded_if_drawn(self.keys, samples)
+        samples = self.dataset.reload_if_drawn(self.keys, samples)
         if self.whole_batch:
             self.dataset.seed(key_of_batch(self.keys))
         try:
@@ -192,14 +190,14 @@ class _Work:
         return batch
 
 
-_inherited_work: _Work | None = None
+_inherited_state: _LoaderState | None = None
 
 
-def _fetch(ticket: int, keys: list[Key]) -> bytes | None:
-    assert _inherited_work is not None
-    _inherited_work.batch_ticket, _inherited_work.keys = ticket, keys
+def _fetch_batch(ticket: int, keys: list[Key]) -> bytes | None:
+    assert _inherited_state is not None
+    _inherited_state.batch_ticket, _inherited_state.keys = ticket, keys
     try:
-        return bytes(dataloader._worker_fn(keys, _inherited_work.batch_of))
+        return bytes(dataloader._worker_fn(keys, _inherited_state.batch_of))
     except _BatchDropped:
         return None
     except SampleError as error:

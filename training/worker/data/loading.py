@@ -12,11 +12,11 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
 from dyntrain.training.worker.data.sampled import SampledBatches
 
 
-class Loading:
+class JobLoaders:
     """The loaders of a job, and this worker's shares of the loaders' batches."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Loading:
     def take(self, loader: Loader, position: Position, number: int, workers: int, part_number: int) -> Any:
         """Return part `part_number` of this worker's batch at `position`."""
         batch = loader.take(islice(self._upcoming_loads(loader, position, number, workers), part_number, None))
-        if loader.draws_here:  # the script's own draws must not depend on the last sample's seed
-            seed_generators(self._shares.seed, position.step, draws_as(number), part_number)
+        if loader.changes_generators:  # the script's own draws must not depend on the last sample's seed
+            seed_generators(self._shares.seed, position.step, number_for_seed(number), part_number)
         return batch
 
-    def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
+    def load_rows(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
         """Load the given rows of a batch. `epoch` is the script's number of the epoch."""
         return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 
@@ -72,10 +72,10 @@ class Loading:
         prefetch. A joining worker with several loaders prefetches nothing, as only its script knows which loader is
         used first.
         """
-        loaders_in_use = (
-            self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
+        prefetching_loaders = (
+            self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.is_prefetching]
         )
-        for loader in loaders_in_use:
+        for loader in prefetching_loaders:
             loader.expect(self._upcoming_loads(loader, position, number, workers))
 
     def close(self) -> None:

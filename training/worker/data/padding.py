@@ -11,26 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-ADVICE = (
+PAD_ADVICE = (
     "Pass job.loader(..., whole_batch=True) if the loss depends on the padded length, as a mean over all places does; "
     "whole_batch=False if a mask hides the padding"
 )
-PADS_TO_LARGEST = "batchify_fn pads a batch to its largest sample, and a worker's share may have a smaller one. "
+PADDING_TEXT = "batchify_fn pads a batch to its largest sample, and a worker's share may have a smaller one. "
 FAILS_ALONE = "batchify_fn fails for a single sample, which may be all of a worker's share ({error}). "
-CONCATENATES = (
+CONCAT_ERROR = (
     "batchify_fn concatenates samples of different sizes: pass job.loader(..., whole_batch=False). Replace a mean "
     "over all rows by a sum, with trainer.step(epoch.sum(rows))"
 )
 
 
-class PaddingUnsaid(ValueError):
+class PaddingError(ValueError):
     """The script must give the argument `whole_batch`, since the padding of samples may change the results."""
 
 
 MOST_CHECKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are assumed to be like these
 
 
-class Padding:
+class PaddingCheck:
     """Checks whether a script's `batchify_fn` pads samples, unless the script gives `whole_batch`."""
 
     def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
@@ -40,22 +40,22 @@ class Padding:
     def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
         """Check whether `batchify` padded `samples` when it made `batch`.
 
-        Raises PaddingUnsaid if the sizes of a sample's arrays depend on the batch's other samples, or if `batchify`
+        Raises PaddingError if the sizes of a sample's arrays depend on the batch's other samples, or if `batchify`
         fails for a single sample.
         """
         if not self._checks_left or not self._trials_left or len(samples) < 2:
             return
         self._checks_left -= 1
-        if len({repr(_sizes(sample)) for sample in samples}) == 1:
+        if len({repr(_sizes_of(sample)) for sample in samples}) == 1:
             return
         self._trials_left -= 1
         for sample in _extreme_samples(samples):
             try:
                 single_batch = batchify([sample])
             except Exception as error:
-                raise PaddingUnsaid(FAILS_ALONE.format(error=f"{type(error).__name__}: {error}") + ADVICE) from error
+                raise PaddingError(FAILS_ALONE.format(error=f"{type(error).__name__}: {error}") + PAD_ADVICE) from error
             if _depends_on_batch(batch, single_batch, len(samples)):
-                raise PaddingUnsaid(CONCATENATES if _concatenates(batch, samples) else PADS_TO_LARGEST + ADVICE)
+                raise PaddingError(CONCAT_ERROR if _concatenates(batch, samples) else PADDING_TEXT + PAD_ADVICE)
 
 
 def _columns_of(sample: Any) -> list[Any] | None:
@@ -68,12 +68,12 @@ def _columns_of(sample: Any) -> list[Any] | None:
     return None
 
 
-def _sizes(sample: Any) -> Any:
+def _sizes_of(sample: Any) -> Any:
     """Return the sizes of an array, string or sequence, or None for a value without a size, such as a number."""
     if (shape := getattr(sample, "shape", None)) is not None:
         return tuple(shape)
     if (sample_columns := _columns_of(sample)) is not None:
-        return [_sizes(column_value) for column_value in sample_columns]
+        return [_sizes_of(column_value) for column_value in sample_columns]
     return (len(sample),) if hasattr(sample, "__len__") else None
 
 
@@ -81,25 +81,23 @@ def _approximate_size(sample: Any) -> int:
     """Return roughly how many numbers or letters a sample contains."""
     if isinstance(size := getattr(sample, "size", None), int):
         return size
-    if (parts := _columns_of(sample)) is not None:
-        return sum(map(_approximate_size, parts))
+    if (sample_columns := _columns_of(sample)) is not None:
+        return sum(map(_approximate_size, sample_columns))
     return len(sample) if hasattr(sample, "__len__") else 1
 
 
 def _extreme_samples(samples: Sequence[Any]) -> list[Any]:
     """Return the smallest and the largest samples, measured as a whole and by each of their columns."""
-    column_extents = [[_approximate_size(sample) for sample in samples]]
+    column_sizes = [[_approximate_size(sample) for sample in samples]]
     if _columns_of(samples[0]) is not None:
-        column_extents += [
-            [_approximate_size(column_value) for column_value in extents]
-            for extents in zip(*map(_columns_of, samples), strict=False)
+        column_sizes += [
+            [_approximate_size(column_value) for column_value in column]
+            for column in zip(*map(_columns_of, samples), strict=False)
         ]
-    sample_places = {
-        extreme_of(range(len(samples)), key=extents.__getitem__)
-        for extents in column_extents
-        for extreme_of in (min, max)
+    extreme_indices = {
+        extreme_of(range(len(samples)), key=sizes.__getitem__) for sizes in column_sizes for extreme_of in (min, max)
     }
-    return [samples[sample_place] for sample_place in sorted(sample_places)]
+    return [samples[index] for index in sorted(extreme_indices)]
 
 
 def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
@@ -115,7 +113,7 @@ def _concatenates(batch: Any, samples: Sequence[Any]) -> bool:
             *(columns_of_sample for columns_of_sample in sample_columns if columns_of_sample is not None), strict=False
         )
         return any(_concatenates(batch_part, column) for batch_part, column in zip(batch, columns, strict=False))
-    row_counts = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
+    row_counts = [size[0] for sample in samples if isinstance(size := _sizes_of(sample), tuple) and size]
     return (
         len(row_counts) == len(samples)
         and len(set(row_counts)) > 1
@@ -136,12 +134,12 @@ def _depends_on_batch(batch: Any, single_batch: Any, samples: int) -> bool:
             _depends_on_batch(batch_part, single_part, samples)
             for batch_part, single_part in zip(batch, single_batch, strict=True)
         )
-    batch_sizes, own_sizes = getattr(batch, "shape", ()), getattr(single_batch, "shape", ())
-    if len(batch_sizes) != len(own_sizes):
+    batch_shape, single_shape = getattr(batch, "shape", ()), getattr(single_batch, "shape", ())
+    if len(batch_shape) != len(single_shape):
         return True
     unequal_sizes = [
-        (batch_part, single_part)
-        for batch_part, single_part in zip(batch_sizes, own_sizes, strict=True)
-        if batch_part != single_part
+        (batch_size, single_size)
+        for batch_size, single_size in zip(batch_shape, single_shape, strict=True)
+        if batch_size != single_size
     ]
     return bool(unequal_sizes) and (len(unequal_sizes) > 1 or unequal_sizes[0][0] != samples * unequal_sizes[0][1])

@@ -29,7 +29,7 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     random.seed(python_seed)
 
 
-def draws_as(number: int) -> int:
+def number_for_seed(number: int) -> int:
     """Return the number that seeds this worker's random generators.
 
     Under `dyntrain check` all workers have the same number, otherwise each worker has its own number.
@@ -58,7 +58,7 @@ def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.r
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *scope_words, zlib.crc32(name.encode())])))
 
 
-def drawn_for(
+def draw_per_sample(
     seed: int, epoch: int, samples: Iterable[int], name: str, draw: Callable[[np.random.Generator], Any]
 ) -> Any:
     """Call `draw` for each sample with the sample's own random generator, and stack the results.

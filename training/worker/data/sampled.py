@@ -20,12 +20,12 @@ from dyntrain.training.worker.refused import Refused
 
 KEPT_PASSES = 2  # prefetched batches may already be of the next epoch
 
-REPEATED_MESSAGE = (
+REPEATED_SAMPLE_MESSAGE = (
     "{name} gives sample {sample} twice in an epoch: each may count once. To draw with replacement, make a "
     "dataset of the draws: SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True)"
 )
 
-CHANGED_MESSAGE = (
+CHANGED_SAMPLER_MESSAGE = (
     "{name} gives other batches than when job.epochs() began: batches are drawn ahead, also on workers that join "
     "later. Let the sampler draw and count its epochs in its __iter__, not set_epoch()"
 )
@@ -72,7 +72,7 @@ class SampledBatches:
             }
         return self._passes[epoch]
 
-    def refuse_changed(self) -> None:
+    def refuse_changed_sampler(self) -> None:
         """Raise Refused if the script has changed its sampler since the job began.
 
         This class iterates only over copies of the sampler, so an unchanged sampler still gives the same first pass.
@@ -82,7 +82,7 @@ class SampledBatches:
         except ValueError:  # e.g. another number of samples
             is_unchanged = False
         if not is_unchanged:
-            raise Refused(CHANGED_MESSAGE.format(name=self._name))
+            raise Refused(CHANGED_SAMPLER_MESSAGE.format(name=self._name))
 
     def _first_checksum(self) -> int:
         return _checksum(self._iterate_pass(self._copy_of_sampler(self._script_sampler), 0))
@@ -97,7 +97,7 @@ class SampledBatches:
             ) from error
 
     def _iterate_pass(self, sampler: Any, epoch: int) -> list[Indices]:
-        with seeded(self._seed, epoch):
+        with seeded_generators(self._seed, epoch):
             batches = [self._batch_indices(batch) for batch in sampler]
         sampled_indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
         if not len(sampled_indices) or min(map(len, batches)) == 0:
@@ -110,7 +110,7 @@ class SampledBatches:
             )
         if len(np.unique(sampled_indices)) < len(sampled_indices):
             repeated_index = int(np.flatnonzero(np.bincount(sampled_indices) > 1)[0])
-            raise ValueError(REPEATED_MESSAGE.format(name=self._name, sample=repeated_index))
+            raise ValueError(REPEATED_SAMPLE_MESSAGE.format(name=self._name, sample=repeated_index))
         self.taken = self.taken or len(sampled_indices)
         if len(sampled_indices) != self.taken:
             raise ValueError(
@@ -137,7 +137,7 @@ def _checksum(batches: list[Indices]) -> int:
 
 
 @contextmanager
-def seeded(seed: int, epoch: int) -> Iterator[None]:
+def seeded_generators(seed: int, epoch: int) -> Iterator[None]:
     """Seed NumPy's and Python's global random generators within the context, and restore their states at its end."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     python_seed, numpy_seed = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)

@@ -88,14 +88,14 @@ class WatchedDataset(SeededDataset):
             self._images.seed(seed_words[2])
         return self._load_sample(key, seed_words)
 
-    def reloaded_if_drawn(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
+    def reload_if_drawn(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
         """Return the samples of a batch.
 
         If a transform has drawn from MXNet's unseeded generators, the samples are loaded again.
         """
         if self._images is not None:
             self._images.stop()
-        if self._has_drawn or _draw_check() == self._expected.pop():
+        if self._has_drawn or _draw_test_numbers() == self._expected.pop():
             return samples
         self._has_drawn = True
         return [self[key] for key in keys]
@@ -106,7 +106,7 @@ class WatchedDataset(SeededDataset):
 
     def _compute_checks(self) -> None:
         mx.random.seed(0)
-        self._expected = [_draw_check() for _ in range(self._checks_ahead)][::-1]
+        self._expected = [_draw_test_numbers() for _ in range(self._checks_ahead)][::-1]
         mx.random.seed(0)
 
 
@@ -116,7 +116,7 @@ def key_of_batch(keys: Sequence[Key]) -> Key:
     return seed, epoch, _BATCH_OFFSET + index
 
 
-def _draw_check() -> tuple[float, float]:
+def _draw_test_numbers() -> tuple[float, float]:
     """Draw a number from each of MXNet's two kinds of generators.
 
     The result shows whether any other code has drawn from these generators.

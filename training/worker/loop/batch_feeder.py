@@ -37,7 +37,7 @@ class BatchFeeder:
                 "numbers must be equal"
             )
         if self._loop.config.drawn is not None:
-            self._loop.config.drawn.refuse_changed()
+            self._loop.config.drawn.refuse_changed_sampler()
         for indices in self.indices(number, dataset):
             yield self._load(dataset, indices)
 
@@ -47,7 +47,7 @@ class BatchFeeder:
         If `dataset` is None, the script itself loads its samples.
         """
         loop = self._loop
-        loop.enter(number)
+        loop.enter_epoch(number)
         try:
             while loop.position.epoch == number and not loop.membership.over:
                 if loop.all_steps_made:  # a worker was lost in the last step, and a generation has formed
@@ -82,7 +82,7 @@ class BatchFeeder:
         return self._loop.shares.divide(self._loop.position, 0, 1)[0]
 
     @property
-    def first_part(self) -> int:
+    def first_part_size(self) -> int:
         """Number of samples of the first batch that this worker's script gets at once."""
         loop = self._loop
         own_samples = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
@@ -91,10 +91,10 @@ class BatchFeeder:
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
         if isinstance(dataset, Loader):
             loop = self._loop
-            return loop.loading.part(dataset, loop.epoch_number, batch, rows)
+            return loop.loading.load_rows(dataset, loop.epoch_number, batch, rows)
         return fetch_samples(dataset, batch[rows])
 
-    def take_part(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
+    def set_probe_batch(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
         """Make the samples `rows` of `batch` the current batch of a probe's child process."""
         loop = self._loop
         loop.probe_child = probe_child

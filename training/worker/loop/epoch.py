@@ -10,7 +10,7 @@ import numpy as np
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
-from dyntrain.training.worker.data.randomness import drawn_for, shared_generator
+from dyntrain.training.worker.data.randomness import draw_per_sample, shared_generator
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
@@ -135,7 +135,7 @@ class Epoch(int):
             raise RuntimeError(
                 "epoch.per_sample() was called outside of the loop over the batches: it needs the current batch"
             )
-        return drawn_for(self._loop.seed, self.number, batch.part, name, draw)
+        return draw_per_sample(self._loop.seed, self.number, batch.part, name, draw)
 
     def record(self, name: str, total: float, count: float) -> None:
         """Add this worker's total and count to a metric of the epoch.

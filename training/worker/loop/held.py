@@ -27,7 +27,7 @@ MOST_ITEMS, MOST_NESTED = 500, 4  # most items of a container that is searched, 
 GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+def describe_arrays(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
     """Return `describe(array)` for each array in the script's variables, by name, and the names of all variables.
 
     The script's variables are those of its functions on the call stack, outermost first, and of these functions'
@@ -35,14 +35,14 @@ def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[
     without an array.
     """
     arrays: dict[str, Any] = {}
-    names, seen = set[str](), {id(excluded_object) for excluded_object in excluded}
+    names, seen_ids = set[str](), {id(excluded_object) for excluded_object in excluded}
     for frame in reversed([*_script_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():
             if not name.startswith("__"):
                 names.add(name)
-                for path, array in _arrays_in(name, value, seen, MOST_NESTED):
-                    arrays.setdefault(path, describe(array))
+                for array_name, array in _arrays_in(name, value, seen_ids, MOST_NESTED):
+                    arrays.setdefault(array_name, describe(array))
     return arrays, sorted(names)
 
 
@@ -61,7 +61,7 @@ def _is_of_script(module: str) -> bool:
     return "site-packages" not in (getattr(sys.modules.get(top_module), "__file__", None) or "")
 
 
-def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+def _arrays_in(name: str, value: Any, seen_ids: set[int], depth: int) -> Iterator[tuple[str, Any]]:
     """Yield the arrays in a variable's value with their names; an array with several names is yielded once.
 
     Every variable's number is yielded, because Python may use one object for the equal numbers of several variables.
@@ -69,9 +69,9 @@ def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tu
     if isinstance(value, bool | int | float | np.number):
         yield name, np.float64(value)
         return
-    if id(value) in seen or isinstance(value, type):
+    if id(value) in seen_ids or isinstance(value, type):
         return
-    seen.add(id(value))
+    seen_ids.add(id(value))
     if isinstance(value, gluon.Parameter):
         value = value._data[0] if value._data else None
     if isinstance(value, mx.nd.NDArray):
@@ -85,7 +85,7 @@ def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tu
         yield name, np.float64(zlib.crc32(pickle.dumps(generator_state)))
     elif depth:
         for item_name, item in _named_items(name, value):
-            yield from _arrays_in(item_name, item, seen, depth - 1)
+            yield from _arrays_in(item_name, item, seen_ids, depth - 1)
 
 
 def _named_items(name: str, value: Any) -> Iterator[tuple[str, Any]]:

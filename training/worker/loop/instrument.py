@@ -70,7 +70,7 @@ class Listener:
         Only one listener may define `gradient_of`.
         """
 
-    def wrote_between(self, array: Any) -> None:
+    def writes_outside_batches(self, array: Any) -> None:
         """Called before the script writes to an array outside of its loop over the batches and outside of any block's
         call.
         """
@@ -80,7 +80,7 @@ class Listener:
         `splits`.
         """
 
-    def trainer_acts(self, trainer: Any) -> None:
+    def calls_trainer(self, trainer: Any) -> None:
         """Called before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
 
 
@@ -110,8 +110,8 @@ class Listeners:
         self.differentiates = overrides_of("differentiates")
         self.writes, self.wrote = overrides_of("writes"), overrides_of("wrote")
         self.takes_slice, self.gradient_of = overrides_of("takes_slice"), single_override("gradient_of")
-        self.wrote_between = overrides_of("wrote_between")
-        self.splits, self.trainer_acts = single_override("splits"), overrides_of("trainer_acts")
+        self.writes_outside_batches = overrides_of("writes_outside_batches")
+        self.splits, self.calls_trainer = single_override("splits"), overrides_of("calls_trainer")
 
     @property
     def replaced_attributes(self) -> Iterator[Attribute]:
@@ -132,8 +132,8 @@ class Listeners:
             yield gluon.HybridBlock, "_call_cached_op", _call_cached_op
         if self.splits:
             yield utils, "split_data", _split_data
-        for name in ("step", "allreduce_grads", "update") if self.trainer_acts else ():
-            yield gluon.Trainer, name, _trainer_act
+        for name in ("step", "allreduce_grads", "update") if self.calls_trainer else ():
+            yield gluon.Trainer, name, _trainer_call
 
 
 class Instrument:
@@ -167,13 +167,13 @@ class Instrument:
 instrument = Instrument()
 
 
-def arrays(nested: Any) -> Iterator[Any]:
+def arrays_in(nested: Any) -> Iterator[Any]:
     """Yield the arrays in nested inputs or outputs of blocks and operators."""
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
         for item in nested.values() if isinstance(nested, dict) else nested:
-            yield from arrays(item)
+            yield from arrays_in(item)
 
 
 def _batch_listeners() -> Listeners | None:
@@ -201,11 +201,11 @@ def _writing_module() -> str | None:
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
     """Call `write` to write to `target`, and call the listeners before and after the write."""
-    listeners, written_arrays = thread_context.listeners, list(arrays(target))
+    listeners, written_arrays = thread_context.listeners, list(arrays_in(target))
     assert listeners is not None
     if thread_context.current is None:
         for array in () if thread_context.in_block else written_arrays:
-            for notify in listeners.wrote_between:
+            for notify in listeners.writes_outside_batches:
                 notify(array)
         return write()
     for array in written_arrays:
@@ -319,7 +319,7 @@ def _call_cached_op(call: Method) -> Method:
         output = call(self, *args)
         if (listeners := _batch_listeners()) and autograd.is_recording():
             for notify in listeners.called_hybrid:
-                notify(self, [*arrays(args)], next(arrays(output)))
+                notify(self, [*arrays_in(args)], next(arrays_in(output)))
         return output
 
     return call_and_notify
@@ -335,12 +335,12 @@ def _split_data(split: Method) -> Method:
     return split_or_notify
 
 
-def _trainer_act(act: Method) -> Method:
-    @wraps(act)
-    def act_and_notify(self: Any, *args: Any, **options: Any) -> Any:
+def _trainer_call(call: Method) -> Method:
+    @wraps(call)
+    def call_and_notify(self: Any, *args: Any, **options: Any) -> Any:
         if listeners := _batch_listeners():
-            for notify in listeners.trainer_acts:
+            for notify in listeners.calls_trainer:
                 notify(self)
-        return act(self, *args, **options)
+        return call(self, *args, **options)
 
-    return act_and_notify
+    return call_and_notify

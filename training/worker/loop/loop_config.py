@@ -9,7 +9,7 @@ from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.sampling.whole import whole
-from dyntrain.training.worker.data.loading import Loading
+from dyntrain.training.worker.data.loading import JobLoaders
 from dyntrain.training.worker.data.sampled import SampledBatches
 
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
@@ -87,7 +87,7 @@ class LoopConfig:
 
 
 def loop_config_of(
-    loading: Loading,
+    loading: JobLoaders,
     epochs: int,
     *,
     start: int,
@@ -116,13 +116,13 @@ def loop_config_of(
         raise ValueError(
             f"batching={batching!r}: must be PerWorker(64) or FixedGlobal(64), which equals global_batch=64"
         )
-    drawn = loading.sampler_batches(seed)
-    if drawn is not None:
+    batches = loading.sampler_batches(seed)
+    if batches is not None:
         if batching is not None:
             raise ValueError(
                 "batching= beside a batch_sampler, which already sets the size of a batch: leave batching= out"
             )
-        global_batch = global_batch or drawn.largest
+        global_batch = global_batch or batches.largest
     samples, global_batch = _samples_and_batch(loading, samples, global_batch, batching)
     if start >= epochs:
         raise ValueError(f"epochs ({epochs}) must be larger than start ({start})")
@@ -131,7 +131,7 @@ def loop_config_of(
     if changes not in get_args(Changes):
         raise ValueError(f"changes={changes!r}: must be 'any' (changes at any boundary) or 'epoch' (at ends of epochs)")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
-    epoch_samples = _samples_of_epoch(loading, samples, batching.batch) if drawn is None else drawn.taken
+    epoch_samples = _samples_of_epoch(loading, samples, batching.batch) if batches is None else batches.taken
     return LoopConfig(
         epochs - start,
         start,
@@ -141,7 +141,7 @@ def loop_config_of(
         epoch_samples,
         samples if epoch_samples < samples else None,
         batching,
-        drawn,
+        batches,
         seed,
         steps,
         local_batch_at_most,
@@ -156,7 +156,7 @@ def _if_given(name: str, value: int | None) -> int | None:
     return None if value is None else whole(name, value)
 
 
-def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
+def _samples_of_epoch(loading: JobLoaders, samples: int, batch: int) -> int:
     """Return the number of samples in an epoch, without an incomplete last batch if the loaders discard it.
 
     Raises ValueError if some loaders discard an epoch's last incomplete batch and other loaders keep it.
@@ -168,7 +168,7 @@ def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
 
 
 def _samples_and_batch(
-    loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
+    loading: JobLoaders, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
     """Return the number of samples and the global batch, each from the script's argument or from its loaders.
 

@@ -11,7 +11,7 @@ import numpy as np
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch, has_gradient
 from dyntrain.training.worker.probe.child import ParentPipe
-from dyntrain.training.worker.probe.draws import Draws
+from dyntrain.training.worker.probe.draws import DrawCheck
 from dyntrain.training.worker.probe.freeze_layers import Statistics
 from dyntrain.training.worker.probe.sketches import Sketch, sketch
 from dyntrain.training.worker.state.training_state import gradient_key
@@ -25,20 +25,20 @@ class ProbeChild:
     part.
 
     `totals`: the results of `epoch.sum` in the child with the whole excerpt, in order, or None if this process is that
-    child. `own`: see `Draws`.
+    child. `own`: see `DrawCheck`.
     """
 
     def __init__(
         self, parent: ParentPipe, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
     ) -> None:
         self.batch = batch
-        self._parent, self._given_totals, self._draws = parent, None if totals is None else iter(totals), Draws(own)
+        self._parent, self._given_totals, self._draws = parent, None if totals is None else iter(totals), DrawCheck(own)
         self._statistics = statistics
         self._totals: list[float] = []
         self._gradients: dict[str, Sketch] = {}
         self._summed = set[Any]()
 
-    def total(self, value: float) -> Total:
+    def add_total(self, value: float) -> Total:
         self._totals.append(value if self._given_totals is None else next(self._given_totals, math.nan))
         return Total(self._totals[-1])
 
@@ -65,23 +65,23 @@ class ProbeChild:
             key: [gradient_sketch.norm, gradient_sketch.sums] for key, gradient_sketch in self._gradients.items()
         }
         single_number_draws, draws_digest = self._draws.single_number_draws, self._draws.digest()
-        report = {
+        report_fields = {
             "totals": self._totals,
             "norms": self._statistics.seen,
             "drawn": draws_digest,
             "of_batch": single_number_draws,
         }
-        self._parent.send_and_end({"gradients": gradients, **report})
+        self._parent.send_and_end({"gradients": gradients, **report_fields})
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
     """Return the sketch of a parameter's gradient, added up over all devices; a gradient that was not computed is
     zeros.
     """
-    devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
+    device_values = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
         gradient if device_weight == 1.0 else gradient * device_weight
-        for data, gradient, device_weight in devices
+        for data, gradient, device_weight in device_values
         if param.grad_req == "add" or data._fresh_grad
     ]
     gradient_sum = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)

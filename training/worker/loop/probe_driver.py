@@ -30,11 +30,11 @@ from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.probe.child import ParentPipe, fork
-from dyntrain.training.worker.probe.draws import draw_for_all, generators
+from dyntrain.training.worker.probe.draws import draw_for_all_samples, find_generators
 from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
 from dyntrain.training.worker.probe.ipc_guard import guard_ipc
-from dyntrain.training.worker.probe.on_cpu import copies_on_cpu, move_to_cpu
-from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
+from dyntrain.training.worker.probe.on_cpu import copy_to_cpu, move_to_cpu
+from dyntrain.training.worker.probe.sketches import Difference, Sketch, largest_difference
 from dyntrain.training.worker.state.training_state import gradient_key
 from mxnet.contrib.amp import amp
 
@@ -44,17 +44,13 @@ if TYPE_CHECKING:
 MOST_SAMPLES, FEWEST_SAMPLES = 12, 4  # samples of the excerpt, at most and at least
 FIRST_SHARE = 5 / 12  # share of the first part, so that neither part is a multiple of the other
 PROBE_SECONDS = 60.0  # time limit of the whole probe; a script that takes longer begins without it
-MORE_SAMPLES, SECOND_SHARE, SOON_SECONDS = (
-    256,
-    0.5,
-    10.0,
-)  # second excerpt: most samples, first part's share, time limit
+MORE_SAMPLES, SECOND_SHARE, SOON_SECONDS = 256, 0.5, 10.0  # second excerpt: most samples, first share, time limit
 TOLERANCE, FLOAT16_TOLERANCE = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
 PROBED_MESSAGE = (
     "the first batch is probed: the gradients of %(first)d and %(rest)d samples add up to those of all %(whole)d"
 )
-WENT_ON = "the script went on without asking for the next batch"
-TALKED = "the script talks to another process before its step"
+WENT_ON_REASON = "the script went on without asking for the next batch"
+TALKED_REASON = "the script talks to another process before its step"
 REFUSED_BY_ANOTHER_ERROR = (
     "another worker refuses the script because of a batch: that worker's log has the reason and the remedy"
 )
@@ -93,7 +89,7 @@ def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> G
     log.info(PROBED_MESSAGE, sizes_of(batch, FIRST_SHARE))
     if whole_report.of_batch:
         loop.findings.find("DT203", by=", ".join(whole_report.of_batch))
-    larger_batch = loop.feeder.first_batch[: max(len(batch), min(MORE_SAMPLES, loop.feeder.first_part))]
+    larger_batch = loop.feeder.first_batch[: max(len(batch), min(MORE_SAMPLES, loop.feeder.first_part_size))]
     if (time.monotonic() - started_at) * len(larger_batch) / len(batch) < SOON_SECONDS:
         # Few samples rarely share a class, and two parts may agree by chance
         with suppress(ProbeSkipped):
@@ -118,8 +114,8 @@ class Probe:
     ) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
         self._sizes = sizes_of(batch, first_share)
-        self._until, self._own = time.monotonic() + PROBE_SECONDS, generators()
-        self._on_cpu = copies_on_cpu()
+        self._until, self._own = time.monotonic() + PROBE_SECONDS, find_generators()
+        self._on_cpu = copy_to_cpu()
 
     def run(self) -> Generator[Indices, None, ChildReport]:
         """Run the script on the probed samples and on their two parts; returns the report on all probed samples. Raises
@@ -132,9 +128,9 @@ class Probe:
             part_reports.append((part_rows, (yield from self._run_child(part_rows, whole_report))))
         if len({whole_report.drawn, *(report.drawn for _, report in part_reports)}) > 1:
             raise ProbeSkipped("the script draws other numbers for other samples")
-        if mismatch := self._difference(whole_report, part_reports):
+        if mismatch := self._first_mismatch(whole_report, part_reports):
             rerun_report = yield from self._run_child(rows, None)
-            if self._difference(whole_report, [(rows, rerun_report)]):
+            if self._first_mismatch(whole_report, [(rows, rerun_report)]):
                 raise ProbeSkipped("the script gives two results for the same samples")
             self._loop.findings.find("DT201", name=mismatch.name, share=mismatch.share, **self._sizes)
         return whole_report
@@ -150,33 +146,33 @@ class Probe:
             samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
         except Exception as error:  # raised again when the script gets its batch
             raise ProbeSkipped(f"its samples cannot be loaded: {error}") from error
-        forked = fork(self._until - time.monotonic())
-        if isinstance(forked, ParentPipe):
-            forked.leave_at_errors(sys._getframe())
-            self._loop.membership.forked(forked.ending_call(WENT_ON))
-            guard_ipc(forked.ending_call(TALKED))
+        result = fork(self._until - time.monotonic())
+        if isinstance(result, ParentPipe):
+            result.leave_at_errors(sys._getframe())
+            self._loop.membership.forked(result.ending_call(WENT_ON_REASON))
+            guard_ipc(result.ending_call(TALKED_REASON))
             move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole_report is None else whole_report.norms)
             freeze_layers(statistics)
-            draw_for_all(rows, len(self._batch))
+            draw_for_all_samples(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
             probe_child = ProbeChild(
-                forked, samples, None if whole_report is None else whole_report.totals, statistics, self._own
+                result, samples, None if whole_report is None else whole_report.totals, statistics, self._own
             )
-            batch = self._loop.feeder.take_part(probe_child, self._batch, rows)
+            batch = self._loop.feeder.set_probe_batch(probe_child, self._batch, rows)
             try:
                 yield batch.part
             except GeneratorExit:
-                forked.send_and_end({"failed": WENT_ON})
+                result.send_and_end({"failed": WENT_ON_REASON})
             probe_child.end(self._loop, batch)
-        if "failed" in forked:
-            raise ProbeSkipped(forked["failed"])
-        gradients = {key: Sketch(norm, sums) for key, (norm, sums) in forked["gradients"].items()}
+        if "failed" in result:
+            raise ProbeSkipped(result["failed"])
+        gradients = {key: Sketch(norm, sums) for key, (norm, sums) in result["gradients"].items()}
         if not gradients:
             raise ProbeSkipped("the script does not step in it")
-        return ChildReport(gradients, forked["totals"], forked["norms"], forked["drawn"], forked["of_batch"])
+        return ChildReport(gradients, result["totals"], result["norms"], result["drawn"], result["of_batch"])
 
-    def _difference(
+    def _first_mismatch(
         self, whole_report: ChildReport, part_reports: Sequence[tuple[Indices, ChildReport]]
     ) -> Difference | None:
         """Return the difference for the first trainer whose parts' gradients do not add up, or None if all trainers'
@@ -191,7 +187,7 @@ class Probe:
                 for rows, report in part_reports
             ]
             try:
-                mismatch = difference(
+                mismatch = largest_difference(
                     whole_report.gradients,
                     weighted_gradients,
                     names,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import is_boundary
-from dyntrain.training.worker.loop.agreed.settled import sum_accumulated
+from dyntrain.training.worker.loop.agreed.settled import sum_accumulated_gradients
 from dyntrain.training.worker.loop.batch.current_batch import (
     ACCUMULATES_BESIDE_ERROR,
     NOT_STEPPED_ERROR,
@@ -43,9 +43,9 @@ class Steps:
         own_indices = indices[:0] if spectates else indices
         loop.membership.intend(loop.position, own_indices)
         self._samples_taken += len(own_indices)
-        size = loop.shares.size(loop.position, loop.workers)
+        samples = loop.shares.size(loop.position, loop.workers)
         accumulated_record = loop.state.own.get("accumulated")
-        current_batch = CurrentBatch(indices, size, spectates, accumulated_record, loop.config.local_batch_at_most)
+        current_batch = CurrentBatch(indices, samples, spectates, accumulated_record, loop.config.local_batch_at_most)
         current_batch.is_first = not self._has_begun
         self._has_begun = True
         if spectates:
@@ -55,7 +55,7 @@ class Steps:
             current_batch.scale_by_share(trainer, loop.state)
         loop.undo.forwards.begin_batch(loop.state)
         if loop.trial is not None:
-            loop.trial.begin_step(loop, rows, size)
+            loop.trial.begin_step(loop, rows, samples)
         return current_batch
 
     def finish_step(self, after: Position) -> None:
@@ -78,23 +78,23 @@ class Steps:
             raise RuntimeError(NOT_UPDATED_ERROR)
         batch.restore_arrays(loop.state)
         self._conclude(batch)
-        position_before, position_after, is_update_due = loop.position, loop.after, loop.update_due
-        undone = batch.void or (loop.membership.broken and loop.anchor != position_after)
+        position_before, position_after, is_update_due = loop.position, loop.position_after, loop.update_due
+        is_undone = batch.void or (loop.membership.broken and loop.anchor != position_after)
         for rows in loop.rows:
-            rows.end_batch(undone)
-        if undone:
+            rows.end_batch(is_undone)
+        if is_undone:
             self._undo_step()
         else:
             self._advance(batch, position_after)
-        if undone or batch.updated:
-            loop.undo.forwards.end_batch(undone)
-        loop.losses.end_batch(forgets=undone or bool(batch.updated))
+        if is_undone or batch.updated:
+            loop.undo.forwards.end_batch(is_undone)
+        loop.losses.end_batch(forgets=is_undone or bool(batch.updated))
         self._end_step(is_update_due, epoch_ended=loop.position.epoch > position_before.epoch)
 
     def stop(self) -> None:
         """End the loop in mid-epoch, because the loop has made as many steps as the script asked for."""
         self._loop.membership.stopping = True
-        self._at_boundary(epoch_ended=False)
+        self._handle_boundary(epoch_ended=False)
 
     # ---- the result of the batch
 
@@ -102,7 +102,7 @@ class Steps:
         """Whether the step is void, if the script has summed its gradients but has not made the update."""
         membership, is_only_trainer = self._loop.membership, len(self._loop.trainers) == 1
         return batch.void or (
-            membership.broken and not membership.apply(self._loop.after, lambda: None, is_only_trainer)
+            membership.broken and not membership.apply(self._loop.position_after, lambda: None, is_only_trainer)
         )
 
     def _conclude(self, batch: CurrentBatch) -> None:
@@ -116,12 +116,12 @@ class Steps:
         elif not batch.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED_ERROR)
-            loop.state.own["accumulated"] = batch.record
-        elif any(_has_accumulated(trainer) for trainer in loop.trainers if trainer not in batch.updated):
+            loop.state.own["accumulated"] = batch.accumulation_record
+        elif any(_has_accumulated_gradients(trainer) for trainer in loop.trainers if trainer not in batch.updated):
             raise RuntimeError(ACCUMULATES_BESIDE_ERROR)
         elif not batch.void and len(loop.trainers) > 1:
-            if loop.membership.reach(loop.after):
-                self.finish_step(loop.after)
+            if loop.membership.reach(loop.position_after):
+                self.finish_step(loop.position_after)
             else:
                 batch.void = True
 
@@ -153,14 +153,14 @@ class Steps:
             pass  # no boundary between the batches of one update
         elif loop.all_steps_made:
             loop.membership.stopping = True
-            self._at_boundary(epoch_ended)
+            self._handle_boundary(epoch_ended)
         elif is_boundary(loop.position, loop.membership.first_step, loop.segment_steps, loop.group):
-            self._at_boundary(epoch_ended)
+            self._handle_boundary(epoch_ended)
 
     def _rejoin(self) -> None:
         self._loop.arrive(self._loop.membership.rejoin(self._loop.position))
 
-    def _at_boundary(self, epoch_ended: bool) -> None:
+    def _handle_boundary(self, epoch_ended: bool) -> None:
         """Average the running statistics over the workers, and check in with the coordinator unless the epoch has
         ended.
 
@@ -171,7 +171,7 @@ class Steps:
         """
         loop = self._loop
         if loop.anchor != loop.position:
-            self._sum_accumulated()
+            self._sum_accumulated_gradients()
         if not loop.membership.broken and loop.config.average_statistics:
             loop.membership.average_statistics(loop.position)
         if loop.anchor != loop.position:
@@ -184,7 +184,7 @@ class Steps:
         else:
             loop.check_in()
 
-    def _sum_accumulated(self) -> None:
+    def _sum_accumulated_gradients(self) -> None:
         """Sum over all workers the gradients that accumulate across the boundary, so that no gradients are lost with a
         worker.
         """
@@ -194,12 +194,12 @@ class Steps:
             loop.anchor = loop.position
             loop.undo.mark()
 
-        sum_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
+        sum_accumulated_gradients(loop.membership, loop.state, loop.trainers, loop.position, on_success)
         self._samples_taken = 0 if loop.anchor == loop.position else self._samples_taken
         loop.state.carried.resume(takes=loop.rank == 0)
 
 
-def _has_accumulated(trainer: ElasticTrainer) -> bool:
+def _has_accumulated_gradients(trainer: ElasticTrainer) -> bool:
     return any(
         param.grad_req == "add" and any(array._fresh_grad for array in param.list_data()) for param in trainer._params
     )

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class OnlyJobTrainers(Listener):
-    def trainer_acts(self, trainer: Any) -> None:
+    def calls_trainer(self, trainer: Any) -> None:
         """Raise ValueError if the trainer was not made by `job.trainer`."""
         if not isinstance(trainer, ElasticTrainer):
             raise ValueError(FOREIGN_TRAINER_ERROR.format(name=trainer._params[0].name))

@@ -1,4 +1,4 @@
-"""Elastic training loop of a script: its position in the job, its training state, and its course from epoch to epoch.
+"""Elastic training loop of a script: its position in the job, its training state, and its epochs.
 
 A *step* is one batch over all workers. In a step, each trainer may sum its gradients and update its weights at most
 once. An update takes effect before the step's end, because a GAN's second network is trained against the new weights of
@@ -18,15 +18,15 @@ from dyntrain.training.checks.findings import Findings
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.worker.data.loading import Loading
+from dyntrain.training.worker.data.loading import JobLoaders
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.consensus import consensus_keys
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
-from dyntrain.training.worker.loop.batch.groups import group_of
+from dyntrain.training.worker.loop.batch.groups import batches_per_update
 from dyntrain.training.worker.loop.batch.owners import Owners
-from dyntrain.training.worker.loop.batch.parts import refuse_undividable
+from dyntrain.training.worker.loop.batch.parts import refuse_undividable_batches
 from dyntrain.training.worker.loop.batch.rows import ROWS_ACCUMULATE_ERROR, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
 from dyntrain.training.worker.loop.checks.gradients import Gradients
@@ -80,7 +80,7 @@ class TrainingLoop:
             previous_loop.keeps if previous_loop else []
         )  # arrays and nets that the script keeps besides nets and trainers
         self.rows: list[Rows] = []
-        self.loading = Loading()
+        self.loading = JobLoaders()
         self.memories: Memories = previous_loop.memories if previous_loop else Memories()
         self.probe_child: ProbeChild | None = None  # in a child that tries the first batch
         self.trial = this_trial()  # set in runs of `dyntrain check`
@@ -130,7 +130,7 @@ class TrainingLoop:
     @property
     def place_in_epoch(self) -> tuple[int, bool]:
         """Number of the current batch in its epoch, and whether it is the epoch's last batch."""
-        return self.batch_number, self.after.epoch > self.position.epoch
+        return self.batch_number, self.position_after.epoch > self.position.epoch
 
     @property
     def group(self) -> int:
@@ -166,7 +166,7 @@ class TrainingLoop:
         return self.shares.step_samples(self.workers)
 
     @property
-    def after(self) -> Position:
+    def position_after(self) -> Position:
         return self.shares.after(self.position, self.workers)
 
     @property
@@ -205,7 +205,7 @@ class TrainingLoop:
         self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
         self.shares = config.shares(self.loading.sequence)
         self.loading.begin(self.shares, config.local_batch_at_most)
-        self.shares.group = group_of(self.trainers, config.batching)
+        self.shares.group = batches_per_update(self.trainers, config.batching)
         self.updates = Updates(self, config)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
@@ -215,7 +215,7 @@ class TrainingLoop:
         )
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
-        self._refuse()
+        self._refuse_conflicts()
         refuse_rows(self.rows, config)
         consensus_arrays = consensus_keys(self.trainers, flags=len(self._state.equal))
         self.arrive(
@@ -241,10 +241,10 @@ class TrainingLoop:
             instrument.remove(self._listeners)
             self._listeners = None
 
-    def _refuse(self) -> None:
+    def _refuse_conflicts(self) -> None:
         """Raise ValueError if the script uses options of the job that exclude each other."""
         if self.config.local_batch_at_most is not None:
-            refuse_undividable(self.trainers, self.state.accumulated)
+            refuse_undividable_batches(self.trainers, self.state.accumulated)
         refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
@@ -261,7 +261,7 @@ class TrainingLoop:
     def end_epoch(self) -> None:
         """Check in with the coordinator after the script's own lines at the end of an epoch, such as a validation."""
         self.memories.keep(self.state.own)
-        self.undo.put_back_written()
+        self.undo.put_back_parameters()
         self.check_in()
         while self.membership.stopping and not self.membership.over:
             # A worker lost in the script's validation caused a new generation, before the coordinator knew of the stop.
@@ -282,7 +282,7 @@ class TrainingLoop:
         """
         self.state.carried.resume(takes=True)
 
-    def enter(self, number: int) -> None:
+    def enter_epoch(self, number: int) -> None:
         """Continue after the script's own lines at the begin of the epoch, which may set a learning rate or unfreeze
         layers.
 
@@ -290,7 +290,7 @@ class TrainingLoop:
         values set by the first run are restored.
         """
         state = self.state
-        self._refuse()  # the script may have changed an option at the begin of the epoch
+        self._refuse_conflicts()  # the script may have changed an option at the begin of the epoch
         self.losses.epoch_begins()
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)

@@ -25,8 +25,8 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import SUFFIX, Moment, Order, SavedStep, trial_order
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
-from dyntrain.training.worker.loop.held import held
+from dyntrain.training.worker.data.randomness import number_for_seed, seed_generators
+from dyntrain.training.worker.loop.held import describe_arrays
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.probe.draws import DRAWN_NUMBERS, Rows, draw_for_rows
 from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
@@ -34,9 +34,7 @@ from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
 DEFAULT_BATCHES = 4  # whole batches of an epoch, by default
-MOST_KEPT_NUMBERS = (
-    4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
-)
+MOST_KEPT_NUMBERS = 4096  # larger arrays become as many signed sums, whose differences are as large as the arrays'
 SIGN_SEED = 1  # seed of the signs, the same in every process
 GATE_SECONDS = 0.02  # seconds between two checks for the file that ends a wait
 LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
@@ -52,12 +50,12 @@ class FirstBatch(Statistics):
             int, tuple[int, Any]
         ] = {}  # by ids of the running means, held so that no other array gets the id
 
-    def of(self, data: Any, axis: int, like: Any) -> list[Any]:
+    def next_moments(self, data: Any, axis: int, like: Any) -> list[Any]:
         norm_number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
         if norm_number < len(self.known):
             make_array = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
             return [make_array(values, dtype=like.dtype, ctx=data.ctx) for values in self.known[norm_number]]
-        new_moments = super().of(data, axis, like)
+        new_moments = super().next_moments(data, axis, like)
         self.known.append(self.seen[-1])
         return new_moments
 
@@ -119,7 +117,7 @@ class Trial:
         self._has_stepped = True
         if not self._order.rules:
             self._variable_arrays = _variable_arrays("held", loop)
-        seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
+        seed_generators(loop.seed, loop.position.step, number_for_seed(loop.rank))
         self._seeded_alike = True
 
     def record_gradients(self, loop: Any, trainer: Any) -> None:
@@ -127,7 +125,7 @@ class Trial:
         trainer_number = loop.trainers.index(trainer)
         for index, param in enumerate(trainer._params):
             if param.grad_req != "null":
-                gradient = _sketched(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
+                gradient = _sketch_of(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
                 self._gradients[f"gradient {trainer_number}.{index} {param.name}"] = gradient
 
     def kill_if_planned(self, loop: Any, moment: Moment) -> None:
@@ -160,7 +158,7 @@ class Trial:
         Weights that a script initialises inside a loop differ between workers in any job. So these weights must also
         differ in the experiment, although random draws for a batch are equal on all of the experiment's workers.
         """
-        replaced, trial = Replaced(), self
+        replacements, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
 
         def save_and_record(file: str, data: Any) -> None:
@@ -168,10 +166,10 @@ class Trial:
             named_arrays = (
                 data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
             )
-            arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named_arrays.items()}
+            arrays = {f"{Path(file).name} {name}": _sketch_of(array.asnumpy()) for name, array in named_arrays.items()}
             _save_arrays(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
 
-        def seed_and_note(*args: Any, **options: Any) -> None:
+        def seed_and_record(*args: Any, **options: Any) -> None:
             trial._seeded_alike = False
             seed(*args, **options)
 
@@ -184,12 +182,12 @@ class Trial:
                 seed_generators(*seed_arguments, trial._loop.rank, part=1)
             finish(param)
             if reseeds:
-                seed_generators(*seed_arguments, draws_as(trial._loop.rank))
+                seed_generators(*seed_arguments, number_for_seed(trial._loop.rank))
                 trial._seeded_alike = True
 
-        replaced.replace(mx.nd, "save", lambda _: save_and_record)
-        replaced.replace(mx.random, "seed", lambda _: seed_and_note)
-        replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finish_with_own_draws)
+        replacements.replace(mx.nd, "save", lambda _: save_and_record)
+        replacements.replace(mx.random, "seed", lambda _: seed_and_record)
+        replacements.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finish_with_own_draws)
 
     def end_loop(self, loop: Any) -> None:
         """Record the script's variables after the script's last lines in the loop.
@@ -206,7 +204,7 @@ class Trial:
                 _save_arrays(arrays_path, {**arrays, **_variable_arrays("end", loop)})
 
     def _record_arrays(self, loop: Any, **more: Any) -> None:
-        arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
+        arrays = {f"{name} {label}": _sketch_of(array) for name, label, array in loop.state.compared()}
         _save_arrays(
             self._arrays_path(loop),
             {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},
@@ -215,8 +213,8 @@ class Trial:
 
     def _arrays_path(self, loop: Any) -> Path:
         generation = loop.membership.generation
-        file_name = SavedStep(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
-        return self._order.steps_folder / file_name.name
+        saved_step = SavedStep(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        return self._order.steps_folder / saved_step.name
 
 
 @functools.cache
@@ -233,8 +231,8 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
     """Return the arrays in the script's variables, without the nets' parameters, which are recorded separately."""
-    arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
-    return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
+    arrays, variable_names = describe_arrays(lambda array: _sketch_of(np.asarray(array)), loop.state.parameters)
+    return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(variable_names)}
 
 
 def _write_atomically(path: Any, content: bytes) -> None:
@@ -243,7 +241,7 @@ def _write_atomically(path: Any, content: bytes) -> None:
     unfinished_file.rename(path)
 
 
-def _sketched(array: Any) -> Any:
+def _sketch_of(array: Any) -> Any:
     """Return a small array's numbers; for a large array, return fewer sums.
 
     Differences of two arrays' sums have about the same norm as differences of the arrays.
@@ -277,9 +275,9 @@ def _nudge(param: Any, random_generator: np.random.Generator) -> None:
     """
     values = param.list_data()[0].asnumpy()
     relative_error = max(np.finfo(values.dtype).eps, np.finfo(np.float32).eps)
-    nudged = values * (1.0 + relative_error * random_generator.choice([-1.0, 1.0], values.shape))
+    nudged_values = values * (1.0 + relative_error * random_generator.choice([-1.0, 1.0], values.shape))
     for device_copy in param.list_data():
-        device_copy[:] = nudged.astype(values.dtype)
+        device_copy[:] = nudged_values.astype(values.dtype)
 
 
 def _freeze_all(norms: FirstBatch) -> None:

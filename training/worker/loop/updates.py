@@ -15,9 +15,9 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, tags, unequal_rates, update_values
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, tags_of, unequal_rates, update_values
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
+from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained_parameters
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
 from dyntrain.training.worker.loop.batch.current_batch import (
     OUTSIDE_LOOP_ERROR,
@@ -25,7 +25,7 @@ from dyntrain.training.worker.loop.batch.current_batch import (
     gradients_of,
     has_gradient,
 )
-from dyntrain.training.worker.loop.batch.groups import NOT_DUE_ERROR
+from dyntrain.training.worker.loop.batch.groups import UPDATE_NOT_DUE_ERROR
 from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER_ERROR
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 log = logging.getLogger(__name__)
-TWICE_ERROR = (
+SUMMED_TWICE_ERROR = (
     "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
 )
 SECOND_TRAINER_ERROR = (
@@ -98,10 +98,10 @@ class Updates:
         """
         loop, batch = self._loop, self._current_batch("allreduce_grads()")
         if trainer in batch.updated or batch.summed is not None:
-            raise RuntimeError(TWICE_ERROR if batch.summed in (None, trainer) else SECOND_TRAINER_ERROR)
+            raise RuntimeError(SUMMED_TWICE_ERROR if batch.summed in (None, trainer) else SECOND_TRAINER_ERROR)
         batch.summed = trainer
         if not loop.update_due:
-            raise RuntimeError(NOT_DUE_ERROR.format(group=loop.group))
+            raise RuntimeError(UPDATE_NOT_DUE_ERROR.format(group=loop.group))
         loop.losses.report_losses_of(trainer)
         if loop.probe_child is not None:
             loop.probe_child.record_gradients(loop, batch, trainer)
@@ -135,11 +135,11 @@ class Updates:
         other_result = batch.unsure.get(trainer) if trainer in batch.divides else None
         batch.rates = update_values(trainer, other_result[0] if other_result else batch.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if batch.updated else loop.undo.forwards.flags(loop.state)
-        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: batch.rates[TRAINED]})
+        refuses, parameter_tags = loop.refusal is not None, tags_of(step, {TRAINED: batch.rates[TRAINED]})
         batch.consensus = StepConsensus(
             step,
-            tags(step, batch.rates),
-            sums,
+            tags_of(step, batch.rates),
+            parameter_tags,
             batch.fingerprint,
             unsure=other_result is not None,
             refuses=refuses,
@@ -147,7 +147,7 @@ class Updates:
             flags=flags,
         )
         if loop.membership.shared:
-            batch.consensus.to_mxnet()
+            batch.consensus.convert_to_mxnet()
 
     def _sum(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
         """Sum over all workers: the gradients, the numbers that show whether the workers agree, and the values of
@@ -157,8 +157,8 @@ class Updates:
         """
         loop, shared = self._loop, self._loop.membership.shared
         trainer_number, job_state = loop.trainers.index(trainer), loop.state.own
-        trained = frozenset(index for index, param in enumerate(trainer._params) if has_gradient(param))
-        first_numbers = known_parameters(job_state, trainer_number) if shared else trained
+        trained_numbers = frozenset(index for index, param in enumerate(trainer._params) if has_gradient(param))
+        first_numbers = known_parameters(job_state, trainer_number) if shared else trained_numbers
         extra_arrays = [(consensus_key(trainer_number), [batch.consensus.vote])]
         batch.carried = [] if batch.updated else loop.rows  # rows are summed once per step
         for rows in batch.carried:
@@ -169,9 +169,9 @@ class Updates:
             return False
         if not shared or not batch.consensus.sums_same_parameters(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
-        store_trained(job_state, trainer_number, trained)
-        return trained <= first_numbers or self._push_gradients(
-            trainer, trained - first_numbers, [], aside=bool(first_numbers)
+        store_trained_parameters(job_state, trainer_number, trained_numbers)
+        return trained_numbers <= first_numbers or self._push_gradients(
+            trainer, trained_numbers - first_numbers, [], aside=bool(first_numbers)
         )
 
     def _push_gradients(
@@ -193,8 +193,8 @@ class Updates:
             for key, arrays in extra_arrays:
                 membership.kvstore.pushpull(key, arrays)
 
-        pushed = [*gradients, *extra_arrays]
-        return membership.exchange([key for key, _ in pushed], push_arrays, [arrays[0] for _, arrays in pushed], aside)
+        pushes = [*gradients, *extra_arrays]
+        return membership.exchange([key for key, _ in pushes], push_arrays, [arrays[0] for _, arrays in pushes], aside)
 
     def _count_void_step(self, trainer: ElasticTrainer) -> None:
         loop = self._loop
@@ -220,14 +220,14 @@ class Updates:
             return
         if loop.trial is not None:
             loop.trial.kill_if_planned(loop, "after")
-        is_only_trainer, are_alike = len(loop.trainers) == 1, [True]
+        is_only_trainer, workers_agree = len(loop.trainers) == 1, [True]
 
         def make_update() -> None:
             divisor_value = self._agreed_divisor(trainer, batch)
-            are_alike[0] = divisor_value is not None and fingerprints_agree(batch.consensus.fingerprints)
+            workers_agree[0] = divisor_value is not None and fingerprints_agree(batch.consensus.fingerprints)
             if (
                 divisor_value is None
-                or not are_alike[0]
+                or not workers_agree[0]
                 or batch.consensus.refused
                 or loop.state.scalars.lacks_scheduler()
             ):
@@ -235,7 +235,7 @@ class Updates:
             loop.state.optimizer_states.begin(trainer)
             if not is_only_trainer:
                 loop.undo.back_up(trainer)
-            loop.undo.forwards.store_written(loop.state, batch.consensus.flagged)
+            loop.undo.forwards.store_written_indices(loop.state, batch.consensus.flagged)
             for rows in batch.carried:
                 rows.take_sums()
             loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, batch.samples), trainer)
@@ -244,13 +244,13 @@ class Updates:
             if loop.trial is not None:
                 loop.trial.record_gradients(loop, trainer)
             if is_only_trainer:
-                loop.steps.finish_step(loop.after)
+                loop.steps.finish_step(loop.position_after)
 
-        batch.void = not loop.membership.apply(loop.after, make_update, reaches=is_only_trainer)
+        batch.void = not loop.membership.apply(loop.position_after, make_update, reaches=is_only_trainer)
         if batch.void:
             self._count_void_step(trainer)
             return
-        if not are_alike[0]:
+        if not workers_agree[0]:
             raise unequal_rates(
                 loop.membership, loop.anchor, loop.trainers.index(trainer), batch.rates, batch.fingerprint
             )
@@ -272,7 +272,7 @@ class Updates:
                 batch,
                 workers,
                 batch.read_sums(trainer, workers),
-                lambda divides: tags(step, {**batch.rates, DIVISOR: float(divides)}),
+                lambda divides: tags_of(step, {**batch.rates, DIVISOR: float(divides)}),
                 loop.state.own,
             )
         except NoMeaning as error:

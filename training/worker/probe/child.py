@@ -36,7 +36,7 @@ CHECK_SECONDS = 0.5  # seconds between two checks of the CPU time
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ITERATING_OPCODES = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
 Answer = dict[str, Any]  # contains `failed` with the reason if there is no result
-_kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
+_kept_arrays: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
 
 class ParentPipe:
@@ -98,7 +98,7 @@ def fork(seconds: float) -> ParentPipe | Answer:
     mx.nd.waitall()  # the engine must be idle when it is copied
     arrays = [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), mx.nd.NDArray)]
     read_end, write_end = os.pipe()
-    parent = os.getpid()
+    parent_pid = os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
@@ -109,8 +109,8 @@ def fork(seconds: float) -> ParentPipe | Answer:
         os.close(read_end)
         # Arrays from loading processes are in shared memory with a reference count. If the child released such an
         # array, the parent would lose it.
-        _kept.extend(arrays)
-        _isolate(parent)
+        _kept_arrays.extend(arrays)
+        _isolate_child(parent_pid)
         return ParentPipe(write_end)
     os.close(write_end)
     with contextlib.suppress(OSError):
@@ -131,21 +131,21 @@ def _read_answer(pid: int, pipe: int, deadline: float) -> Answer:
 
     The length is needed because the pipe may stay open after the answer, in a process that the child has started.
     """
-    poll, received = select.poll(), bytearray()
-    poll.register(pipe, select.POLLIN)
+    poller, received_bytes = select.poll(), bytearray()
+    poller.register(pipe, select.POLLIN)
     cpu_seconds, busy_at = 0.0, time.monotonic()
     while (now := time.monotonic()) < deadline:
-        if poll.poll(CHECK_SECONDS * 1000):
+        if poller.poll(CHECK_SECONDS * 1000):
             if not (new_bytes := os.read(pipe, MOST_READ_BYTES)):
                 return {"failed": "the child process crashed, or was killed because memory was short"}
-            received += new_bytes
+            received_bytes += new_bytes
             if (
-                len(received) >= LENGTH_HEADER.size
-                and len(received) == LENGTH_HEADER.size + LENGTH_HEADER.unpack_from(received)[0]
+                len(received_bytes) >= LENGTH_HEADER.size
+                and len(received_bytes) == LENGTH_HEADER.size + LENGTH_HEADER.unpack_from(received_bytes)[0]
             ):
-                return dict(json.loads(received[LENGTH_HEADER.size :]))
-        if (seconds := _cpu_seconds(pid)) != cpu_seconds:
-            cpu_seconds, busy_at = seconds, now
+                return dict(json.loads(received_bytes[LENGTH_HEADER.size :]))
+        if (new_seconds := _cpu_seconds(pid)) != cpu_seconds:
+            cpu_seconds, busy_at = new_seconds, now
         elif now - busy_at > IDLE_SECONDS:
             return {"failed": f"the child was idle for {IDLE_SECONDS:g} s: it may wait for a thread of its parent"}
     return {"failed": "the probe took too long"}
@@ -166,16 +166,16 @@ def _reopen_files() -> None:
         with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
             descriptor = int(descriptor_name)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                reopened = os.open(f"/proc/self/fd/{descriptor_name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
-                os.lseek(reopened, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
-                os.dup2(reopened, descriptor, inheritable=os.get_inheritable(descriptor))
-                os.close(reopened)
+                new_descriptor = os.open(f"/proc/self/fd/{descriptor_name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
+                os.lseek(new_descriptor, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+                os.dup2(new_descriptor, descriptor, inheritable=os.get_inheritable(descriptor))
+                os.close(new_descriptor)
 
 
-def _isolate(parent: int) -> None:
+def _isolate_child(parent_pid: int) -> None:
     try:
         os.setpgid(0, 0)
-        die_with_parent(parent)
+        die_with_parent(parent_pid)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         logging.disable()

@@ -28,26 +28,26 @@ DISTRIBUTIONS = (
 NUMPY_DISTRIBUTIONS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
 BY_LENGTH = ("rand", "randn", "random", "random_sample")  # functions whose first argument is a length
 LIKE_ARRAYS = ("normal_like", "uniform_like")  # functions that draw an array with the shape of their argument
-FUNCTION_NAMES = (
+DRAW_FUNCTION_NAMES = (
     *DISTRIBUTIONS,
     *NUMPY_DISTRIBUTIONS,
     *BY_LENGTH,
     *LIKE_ARRAYS,
-    *(f"{prefix}_{kind}" for prefix in ("random", "sample") for kind in DISTRIBUTIONS),
+    *(f"{prefix}_{distribution}" for prefix in ("random", "sample") for distribution in DISTRIBUTIONS),
 )
 
 
 Rows = tuple[int, int, slice]  # number of samples in this process, number of all samples, slice of this process
 
 
-def draw_for_all(part: Indices, size: int) -> None:
+def draw_for_all_samples(part: Indices, size: int) -> None:
     """From now on in this process, make each random draw for all `size` samples, and return the drawn rows of `part`.
 
     A random draw is assumed to be for samples if the number of its rows is the number of samples in `part`.
     """
-    rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
+    process_rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
     if len(part) != size:
-        draw_for_rows(lambda: rows)
+        draw_for_rows(lambda: process_rows)
 
 
 def draw_for_rows(current_rows: Callable[[], Rows | None]) -> None:
@@ -56,43 +56,43 @@ def draw_for_rows(current_rows: Callable[[], Rows | None]) -> None:
 
     `current_rows` is called at each draw; if it returns None, the draw stays unchanged.
     """
-    replaced = Replaced()
+    replacements = Replaced()
     for module, size_name in MODULES:
-        for name in FUNCTION_NAMES:
+        for name in DRAW_FUNCTION_NAMES:
             if callable(getattr(module, name, None)):
                 row_draw = functools.partial(
-                    _drawing_rows, size_name=size_name, current_rows=current_rows, takes_length=name in BY_LENGTH
+                    _make_row_draw, size_name=size_name, current_rows=current_rows, takes_length=name in BY_LENGTH
                 )
-                replaced.replace(module, name, row_draw)
+                replacements.replace(module, name, row_draw)
 
 
-def _drawing_rows(
+def _make_row_draw(
     draw: Callable[..., Any], size_name: str, current_rows: Callable[[], Rows | None], takes_length: bool
 ) -> Callable[..., Any]:
     @functools.wraps(draw)
     def draw_rows(*args: Any, **options: Any) -> Any:
-        row_numbers = current_rows()
-        if row_numbers is None or row_numbers[0] == row_numbers[1]:
+        process_rows = current_rows()
+        if process_rows is None or process_rows[0] == process_rows[1]:
             return draw(*args, **options)
-        own_count, full_count, rows = row_numbers
-        has_row_arrays = any(_has_rows(argument, own_count, draw) for argument in (*args, *options.values()))
+        own_samples, all_samples, rows = process_rows
+        has_row_arrays = any(_has_rows(argument, own_samples, draw) for argument in (*args, *options.values()))
 
         def enlarge(argument: Any, is_length: bool) -> Any:
-            if _has_rows(argument, own_count, draw):
+            if _has_rows(argument, own_samples, draw):
                 return argument.take(
-                    mx.nd.array(np.clip(np.arange(full_count) - rows.start, 0, own_count - 1), ctx=argument.ctx)
+                    mx.nd.array(np.clip(np.arange(all_samples) - rows.start, 0, own_samples - 1), ctx=argument.ctx)
                 )
             if has_row_arrays:
                 return argument  # a shape is then for the draw of one sample
-            if isinstance(argument, tuple) and argument[:1] == (own_count,):
-                return (full_count, *argument[1:])
-            return full_count if is_length and argument == own_count else argument
+            if isinstance(argument, tuple) and argument[:1] == (own_samples,):
+                return (all_samples, *argument[1:])
+            return all_samples if is_length and argument == own_samples else argument
 
         larger_args = [enlarge(argument, takes_length and not position) for position, argument in enumerate(args)]
         larger_options = {name: enlarge(argument, name == size_name) for name, argument in options.items()}
         is_larger = any(
-            a is not b
-            for a, b in zip((*args, *options.values()), (*larger_args, *larger_options.values()), strict=True)
+            old is not new
+            for old, new in zip((*args, *options.values()), (*larger_args, *larger_options.values()), strict=True)
         )
         if options.get("out") is not None or not is_larger:
             return draw(*args, **options)
@@ -111,13 +111,13 @@ def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
     return type(value) is mx.nd.NDArray and value.ndim >= fewest_axes and value.shape[0] == samples
 
 
-def generators() -> list[Any]:
+def find_generators() -> list[Any]:
     """Return all generator objects of `random` and NumPy in this process, which the script itself has made."""
     return [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), GENERATOR_TYPES)]
 
 
-class Draws:
-    """Detector of the random draws that a process made since the global random generators were seeded.
+class DrawCheck:
+    """Check of the random draws that a process made since the global random generators were seeded.
 
     `own`: the script's own generators, which were not seeded.
     """
@@ -125,10 +125,10 @@ class Draws:
     def __init__(self, own: Sequence[Any]) -> None:
         self._own = [(generator, _generator_state(generator)) for generator in own]
         self._random = random.getstate()
-        self._singles, replaced = set[str](), Replaced()
+        self._singles, replacements = set[str](), Replaced()
         for name in (*DISTRIBUTIONS, *NUMPY_DISTRIBUTIONS, *BY_LENGTH, "choice"):
             if callable(getattr(np.random, name, None)):
-                replaced.replace(np.random, name, functools.partial(self._recording_draw, name=f"np.random.{name}"))
+                replacements.replace(np.random, name, functools.partial(self._recording_draw, name=f"np.random.{name}"))
         self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
 
     def _recording_draw(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:

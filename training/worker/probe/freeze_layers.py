@@ -43,7 +43,7 @@ class Statistics:
         self._given = None if given is None else iter(given)
         self.seen: list[Moments] = []
 
-    def of(self, data: Any, axis: int, like: Any) -> list[Any]:
+    def next_moments(self, data: Any, axis: int, like: Any) -> list[Any]:
         """Return mean and variance for the next called norm as arrays, with the dtype and shape of `like`.
 
         Raises CannotFreeze if no fitting statistics are given, because the net did not call this norm for the whole
@@ -70,21 +70,21 @@ def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
     Norms without an option for constant statistics cannot be frozen: with `refuses`, such a norm raises CannotFreeze
     when called, otherwise it stays unchanged.
     """
-    with_constants, replaced = functools.partial(_with_constants, statistics), Replaced()
+    with_constants, patches = functools.partial(_with_constants, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
         for function_names, replacement in (
             (NORMS, with_constants),
             (DROPOUTS, _without_dropout),
             (RNNS, _rnn_without_dropout),
-            (OTHER_NORMS if refuses else (), _refusing),
+            (OTHER_NORMS if refuses else (), _refusing_operator),
         ):
             for name in function_names:
                 if hasattr(module, name):
-                    replaced.replace(module, name, replacement)
-    replaced.replace(gluon.HybridBlock, "_call_cached_op", lambda traced: functools.partialmethod(_untraced, traced))
+                    patches.replace(module, name, replacement)
+    patches.replace(gluon.HybridBlock, "_call_cached_op", lambda call: functools.partialmethod(_call_untraced, call))
 
 
-def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
+def _call_untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
     """Call a hybridized block without its trace (its compiled graph), because the trace contains layers that are not
     frozen.
 
@@ -121,7 +121,7 @@ def _with_constants(statistics: Statistics, operator: Callable[..., Any]) -> Cal
     @functools.wraps(operator)
     def call_with_constants(*args: Any, **options: Any) -> Any:
         if autograd.is_training() and len(args) == NORM_ARGUMENTS and not options.get("use_global_stats"):
-            args = (*args[:3], *statistics.of(args[0], options.get("axis", 1), args[3]))
+            args = (*args[:3], *statistics.next_moments(args[0], options.get("axis", 1), args[3]))
         return operator(*args, **{**options, "use_global_stats": True})
 
     return call_with_constants
@@ -143,7 +143,7 @@ def _rnn_without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
     return call_without_dropout
 
 
-def _refusing(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing_operator(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def raise_cannot_freeze(*args: Any, **options: Any) -> Any:
         raise CannotFreeze(operator.__name__)

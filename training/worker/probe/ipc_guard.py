@@ -50,7 +50,7 @@ def guard_ipc(end_process: Callable[..., NoReturn]) -> None:
     """In this process, replace all methods of sockets, queues, locks and pools that reach another process by
     `end_process`.
     """
-    replaced = Replaced()
+    replacements = Replaced()
     for guarded_class, method_names in GUARDED_METHODS.items():
         for method_name in method_names:
-            replaced.replace(guarded_class, method_name, lambda _: end_process)
+            replacements.replace(guarded_class, method_name, lambda _: end_process)

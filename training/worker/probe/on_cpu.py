@@ -13,15 +13,15 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-CPU = mx.Context.devstr2type["cpu"]
+CPU_TYPE = mx.Context.devstr2type["cpu"]
 Copies = list[tuple[Any, Any]]  # parameters, and copies in the host's memory
 
 
 def is_gpu(context: Any) -> bool:
-    return bool(context.device_typeid != CPU)
+    return bool(context.device_typeid != CPU_TYPE)
 
 
-def copies_on_cpu() -> Copies:
+def copy_to_cpu() -> Copies:
     """In the parent process, before the fork, copy all parameters that are on GPUs to the host's memory."""
     params = [
         tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), gluon.Parameter)
@@ -39,10 +39,10 @@ def move_to_cpu(copies: Copies) -> None:
     """
     if not copies:
         return
-    mx.Context.devstr2type["gpu"] = CPU
+    mx.Context.devstr2type["gpu"] = CPU_TYPE
     for context in [
         tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), mx.Context)
     ]:
-        context.device_typeid = CPU
+        context.device_typeid = CPU_TYPE
     for param, cpu_copy in copies:
         param._init_impl(cpu_copy, list(param._ctx_list))

@@ -17,7 +17,7 @@ BLOCKS = 256  # blocks of one gradient
 PIECE_NUMBERS = 1 << 20  # most numbers that are copied at once
 # A gradient whose terms cancel out, such as a bias before a norm, has only rounding errors. So gradients below this
 # share of the largest one are not compared.
-NOISE = 1e-4
+LEAST_NORM_RATIO = 1e-4
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Difference:
     share: float  # the difference's norm, divided by the gradient's norm
 
 
-def difference(
+def largest_difference(
     whole: Mapping[str, Sketch],
     parts: Sequence[tuple[float, Mapping[str, Sketch]]],
     names: Mapping[str, str],
@@ -73,7 +73,7 @@ def difference(
     norms = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
     if not all(math.isfinite(norm) for norm in norms.values()):
         raise ValueError("gradients are not finite")
-    least_norm = NOISE * max(norms.values(), default=0.0)
+    least_norm = LEAST_NORM_RATIO * max(norms.values(), default=0.0)
     for key, norm in norms.items():
         whole_sums = np.array(whole[key].sums)
         parts_sums = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)

@@ -18,7 +18,7 @@ def arguments_by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[
     """
     if len(args) > len(_FIT_ARGUMENTS) or set(_FIT_ARGUMENTS[: len(args)]) & set(kwargs):
         raise TypeError("fit() got too many arguments, or one argument twice")
-    unknown = set(kwargs) - set(_FIT_ARGUMENTS)
-    if unknown:
-        raise TypeError(f"fit() got an unexpected argument {sorted(unknown)[0]!r}")
+    unknown_names = set(kwargs) - set(_FIT_ARGUMENTS)
+    if unknown_names:
+        raise TypeError(f"fit() got an unexpected argument {sorted(unknown_names)[0]!r}")
     return {**dict(zip(_FIT_ARGUMENTS, args, strict=False)), **kwargs}

@@ -33,7 +33,7 @@ class Site(NamedTuple):
     loader_names: frozenset[str]
 
 
-class _NoTree(Exception):
+class _NoSyntaxTree(Exception):
     pass
 
 
@@ -52,14 +52,14 @@ def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> C
         with PARSER_LOCK:
             try:
                 return cached_advice(_site_of(caller))
-            except _NoTree:
+            except _NoSyntaxTree:
                 return ()
 
     return advice_at
 
 
 def _tree_of(source: str) -> ast.Module:
-    """Parse the source. Raises _NoTree if the source cannot be parsed.
+    """Parse the source. Raises _NoSyntaxTree if the source cannot be parsed.
 
     Parsing may fail if the file has changed since Python loaded the script. Parsing also fails if an object that is
     deleted during the parsing prints a traceback, because printing a traceback makes Python parse another source.
@@ -67,7 +67,7 @@ def _tree_of(source: str) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, SystemError) as error:
-        raise _NoTree from error
+        raise _NoSyntaxTree from error
 
 
 def _site_of(caller: FrameType) -> Site:

@@ -24,7 +24,7 @@ JOB_METHODS = {"keep", "memory", "rows"}  # methods of a job that keep values fo
 
 
 def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    kept_names = _kept_by_the_job(tree)
+    kept_names = _names_kept_by_job(tree)
     for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and is_epoch_loop_at(node, site.line)]:
         epoch_names, inner_loops = (
             variable_names_in(loop.target),
@@ -38,7 +38,7 @@ def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
         carried_names = [
             name
             for any_pass in passes
-            for name in any_pass.carried
+            for name in any_pass.carried_names
             if name not in kept_names or name in any_pass.renamed
         ]
         if distinct_names := list(dict.fromkeys(carried_names)):
@@ -63,10 +63,10 @@ class _LoopPass(ast.NodeVisitor):
         self.first: dict[str, None] = {}  # names that are read or changed before they are set
         self.changed, self.used = set[str](), set[str]()  # `used`: neither only shown nor only changed
         self.renamed = set[str]()  # assigned another value
-        self._set, self._clocks, self._shows = set[str](), set[str](), False
+        self._set_names, self._clocks, self._shows = set[str](), set[str](), False
 
     @property
-    def carried(self) -> list[str]:
+    def carried_names(self) -> list[str]:
         """Names of variables whose value from one pass (iteration) of the loop is used in the next pass."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
@@ -75,8 +75,8 @@ class _LoopPass(ast.NodeVisitor):
             if node is not None:
                 self.visit(node)
 
-    def _note_read(self, name: str, changes: bool = False) -> None:
-        if name not in self._set:
+    def _record_read(self, name: str, changes: bool = False) -> None:
+        if name not in self._set_names:
             self.first.setdefault(name)
         if changes:
             self.changed.add(name)
@@ -88,11 +88,11 @@ class _LoopPass(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name | ast.Attribute) -> None:
         name = ast.unparse(node)
         if isinstance(node.ctx, ast.Load):
-            self._note_read(name)
+            self._record_read(name)
         else:
             self.changed.add(name)
             self.renamed.add(name)
-            self._set.add(name)
+            self._set_names.add(name)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -108,17 +108,17 @@ class _LoopPass(ast.NodeVisitor):
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self._assign([node.target], node.value)
-        self._note_read(node.target.id)
+        self._record_read(node.target.id)
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
         target_names = {ast.unparse(target) for target in targets}
         value_pass = _LoopPass()
         value_pass.visit_all([value])
-        self_updated = (target_names & set(value_pass.first)) - self.used  # total = total + loss
-        for name in self_updated:
-            self._note_read(name, changes=True)
+        self_updated_names = (target_names & set(value_pass.first)) - self.used  # total = total + loss
+        for name in self_updated_names:
+            self._record_read(name, changes=True)
         self.visit_all([value])
-        self.used -= self_updated
+        self.used -= self_updated_names
         if _called_name(value) in CLOCKS or (value_pass.first and set(value_pass.first) <= self._clocks):
             self._clocks |= target_names
         for target in targets:
@@ -127,11 +127,11 @@ class _LoopPass(ast.NodeVisitor):
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
         target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        self._note_read(ast.unparse(target), changes=True)
+        self._record_read(ast.unparse(target), changes=True)
 
     def _store(self, target: ast.expr) -> None:
         if isinstance(target, ast.Subscript):
-            self._note_read(ast.unparse(target.value), changes=True)
+            self._record_read(ast.unparse(target.value), changes=True)
             self.visit(target.slice)
         else:
             self.visit(target)
@@ -140,11 +140,11 @@ class _LoopPass(ast.NodeVisitor):
         was_showing, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
         self.visit(node.test)
         self._shows = was_showing
-        set_before = set(self._set)
+        names_before = set(self._set_names)
         self.visit_all(node.body)
-        set_in_body, self._set = self._set, set_before
+        body_names, self._set_names = self._set_names, names_before
         self.visit_all(node.orelse)
-        self._set &= set_in_body
+        self._set_names &= body_names
 
     def visit_For(self, node: ast.For) -> None:
         self.visit_all([node.iter, node.target, *node.body, *node.orelse])
@@ -153,7 +153,7 @@ class _LoopPass(ast.NodeVisitor):
         was_showing, function_name = self._shows, _called_name(node)
         self._shows = was_showing or function_name in SHOWING_CALLS
         if function_name in CHANGING_METHODS and isinstance(node.func, ast.Attribute):
-            self._note_read(ast.unparse(node.func.value), changes=True)
+            self._record_read(ast.unparse(node.func.value), changes=True)
         else:
             self.visit(node.func)
         self.visit_all([*node.args, *node.keywords])
@@ -181,7 +181,7 @@ def _pass_of(loop: ast.For) -> _LoopPass:
     return loop_pass
 
 
-def _kept_by_the_job(tree: ast.Module) -> set[str]:
+def _names_kept_by_job(tree: ast.Module) -> set[str]:
     """Return the names of variables that job.memory, job.keep or job.rows returned, or that were passed to job.keep."""
     kept_names = set[str]()
     for node in ast.walk(tree):

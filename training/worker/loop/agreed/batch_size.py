@@ -75,8 +75,8 @@ def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str]
     meanings = counts.meanings(n)
     divisors_by_meaning = {
         meaning: fitting_divisor
-        for meaning, (expected, fitting_divisor) in meanings.items()
-        if expected == n and (known_meanings is None or meaning in known_meanings)
+        for meaning, (expected_n, fitting_divisor) in meanings.items()
+        if expected_n == n and (known_meanings is None or meaning in known_meanings)
     }
     if not divisors_by_meaning:
         raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])

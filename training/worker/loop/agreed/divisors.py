@@ -18,7 +18,7 @@ from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 SHORT_GROUP_HINT = "; accumulate=k, as an epoch's last update has fewer"
-OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
+NO_MEANINGS: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
 def _counts_of_means(trainer: ElasticTrainer, batch: CurrentBatch) -> set[int]:
@@ -28,7 +28,7 @@ def _counts_of_means(trainer: ElasticTrainer, batch: CurrentBatch) -> set[int]:
     return {1, trainer.accumulate, batch.batches, len(trainer._contexts)}
 
 
-def _is_mixed(batch: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
+def _tags_mixed(batch: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of all sure workers."""
     unsure_workers = batch.consensus.unsure_workers
     mixed_tags = [
@@ -77,8 +77,8 @@ class Divisors:
             raise NoMeaning("DT403")
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         known_meanings = meanings.get(trainer_number)
-        sum_meanings = OF_A_SUM if known_meanings is None else known_meanings
-        may_be_sum = batch.counted and batch.batches == 1 and trainer.loss_kind == "sum"
+        sum_meanings = NO_MEANINGS if known_meanings is None else known_meanings
+        n_may_be_sum = batch.counted and batch.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
@@ -87,15 +87,15 @@ class Divisors:
             divisor_value, fitting_meanings, batch.unsure[trainer] = divisor_of_means(
                 n, self._counts(batch, full_samples), known_meanings, _counts_of_means(trainer, batch)
             )
-        elif may_be_sum and n == 1 and known_meanings is None and has_single_samples:
+        elif n_may_be_sum and n == 1 and known_meanings is None and has_single_samples:
             raise NoMeaning("DT404")
-        elif may_be_sum and n == 1 and (known_meanings == OF_A_SUM or len(batch.part) > 1):
+        elif n_may_be_sum and n == 1 and (known_meanings == NO_MEANINGS or len(batch.part) > 1):
             divisor_value, fitting_meanings = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
                 divisor_value, fitting_meanings = find_divisor(n, self._counts(batch, full_samples), known_meanings)
             except NoMeaning:
-                if not (may_be_sum and n > 0):
+                if not (n_may_be_sum and n > 0):
                     raise
                 divisor_value, fitting_meanings = float(n), sum_meanings
         if batch.unsure.get(trainer) is None:
@@ -122,12 +122,12 @@ class Divisors:
         divisor_value = batch.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
         if other_result is None:
             votes = (tags_for(count) for count in batch.sample_counts)
-            all_agree = tags_agree or any(_is_mixed(batch, workers, vote, tags_for(divisor_value)) for vote in votes)
+            all_agree = tags_agree or any(_tags_mixed(batch, workers, vote, tags_for(divisor_value)) for vote in votes)
             return divisor_value if all_agree else None
         if tags_agree and 0 < unsure_workers < workers:
             job_state["meanings"] = {**meanings, trainer_number: other_result[1]}
             return other_result[0]
-        if not tags_agree and not _is_mixed(batch, workers, tags_for(other_result[0]), tags_for(divisor_value)):
+        if not tags_agree and not _tags_mixed(batch, workers, tags_for(other_result[0]), tags_for(divisor_value)):
             return None
         if unsure_workers == workers and divisor_value != 1:
             raise NoMeaning("DT405", n=divisor_value)

@@ -30,7 +30,7 @@ class GradientScale:
 
     def __init__(self, declared: float, batch: int, symbol: Any) -> None:
         self._declared, self._batch = declared, batch
-        self._normalised, self._plain = _outputs(symbol)
+        self._normalised, self._plain = _describe_outputs(symbol)
 
     def gradient_factor(self, total: float, squares: float, workers: int) -> float:
         """Return the gradient factor for workers whose batches together have `total` samples.
@@ -49,15 +49,15 @@ class GradientScale:
         return self._declared / workers
 
 
-def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
+def _describe_outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
     """Return operator and `normalization` of a normalising output, if any, and whether any output has none."""
     graph = json.loads(symbol.tojson())
-    normalised_output, has_unnormalised = None, False
+    normalised_output, has_unnormalised_output = None, False
     for node_index, *_ in graph["heads"]:
         node = graph["nodes"][node_index]
         normalization = node.get("attrs", {}).get("normalization")
         if normalization in NORMALISATIONS:
             normalised_output = (node["op"], normalization)
         elif node["op"] != "BlockGrad":
-            has_unnormalised = True
-    return normalised_output, has_unnormalised
+            has_unnormalised_output = True
+    return normalised_output, has_unnormalised_output

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.agreed.reduction import sum_up
-from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, marks_of
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Unrecoverable
 from dyntrain.training.worker.state.attributes import capture
@@ -65,13 +65,13 @@ def _digest(value: Any) -> int:
     return zlib.crc32(repr(value).encode()) % 2**20  # a number that survives a sum of floats
 
 
-def tags(step: int, values: Mapping[str, float]) -> list[float]:
+def tags_of(step: int, values: Mapping[str, float]) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers' values are equal.
 
     Tags depend on the step, so different values that have equal tags in one step have different tags in the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
-    return [*mark(digest), *mark(digest // LARGEST_MARK)]
+    return [*marks_of(digest), *marks_of(digest // LARGEST_MARK)]
 
 
 def unequal_rates(
@@ -82,8 +82,8 @@ def unequal_rates(
     All workers must call this function in the same step, because the function sums numbers over all workers.
     """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
-    compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
-    differences = {name: difference for name, difference in compared.items() if difference is not None}
+    text_by_name = {name: _difference_text(membership, anchor, name, value) for name, value in sorted(values.items())}
+    differences = {name: difference for name, difference in text_by_name.items() if difference is not None}
     difference_text = (
         "; ".join(differences.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     )
@@ -92,7 +92,7 @@ def unequal_rates(
     return UnequalRates(membership.findings.find(rule_code, what=f"{difference_text}{trainer_text}"))
 
 
-def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
+def _difference_text(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
     """Describe how the workers' values differ; returns None if the values are equal, or if a worker is lost meanwhile.
 
     The sums may be rounded to float32, so values that agree to six digits count as equal.
@@ -104,7 +104,7 @@ def _difference(membership: Membership, anchor: Position, name: str, value: floa
     differing_sums = sum_up(membership, anchor, f"{name} of others", value if differs else 0.0, float(differs))
     if differing_sums is None or not differing_sums[1]:
         return None
-    count_text = f"{differing_sums[1]:.0f} of {membership.kvstore.num_workers} workers"
+    workers_text = f"{differing_sums[1]:.0f} of {membership.kvstore.num_workers} workers"
     if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER, TRAINED, FACTORS):
-        return f"{name} on {count_text}"
-    return f"{name} is {first_sums[0]:g} on worker 0, and {differing_sums[0] / differing_sums[1]:g} on {count_text}"
+        return f"{name} on {workers_text}"
+    return f"{name} is {first_sums[0]:g} on worker 0, and {differing_sums[0] / differing_sums[1]:g} on {workers_text}"

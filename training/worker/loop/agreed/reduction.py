@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.arrays import doubles, numbers_of
-from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, marks_of
 from dyntrain.training.worker.membership.membership import Membership
 
 REDUCE = ("reduce", (7,), "float64")  # key, shape, dtype; the engine may sum it as floats
@@ -60,7 +60,7 @@ def sum_up(
     Returns None on all workers if a worker is lost meanwhile, which makes the rest of the step void. Raises
     RuntimeError if the workers pass different `name`s.
     """
-    tags = _tags(name)
+    tags = _tags_of_name(name)
     own_numbers = [1.0, *tags, total, count]
     sums, workers = own_numbers, membership.kvstore.num_workers
     if membership.shared:
@@ -69,10 +69,10 @@ def sum_up(
         sum_key = REDUCE[0]
 
         def exchange(done: Callable[[], None]) -> bool:
-            pushed = membership.exchange(
+            was_pushed = membership.exchange(
                 [sum_key], lambda: membership.kvstore.pushpull(sum_key, own_array), [own_array], aside=True
             )
-            return pushed and membership.apply(anchor, done)
+            return was_pushed and membership.apply(anchor, done)
 
         if exchange(lambda: received_sums.extend(numbers_of(own_array).tolist())):
             sums = received_sums if membership.all_have_sums(lambda: exchange(lambda: None)) else []
@@ -88,7 +88,7 @@ def sum_up(
     return sums[5], sums[6]
 
 
-def _tags(name: str) -> list[float]:
+def _tags_of_name(name: str) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers sum under the same name."""
     digest = zlib.crc32(name.encode())
-    return [*mark(digest), *mark(digest // LARGEST_MARK)]
+    return [*marks_of(digest), *marks_of(digest // LARGEST_MARK)]

@@ -11,7 +11,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
 
-def sum_accumulated(
+def sum_accumulated_gradients(
     membership: Membership,
     state: TrainingState,
     trainers: Sequence[ElasticTrainer],

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dyntrain.training.worker.loop.agreed.reduction import Total, reduce, sum_up
-from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN_ERROR, SUMMED_LATE_ERROR, SUMMED_OUTSIDE_ERROR
+from dyntrain.training.worker.loop.batch.parts import REDUCED_IN_BATCH_ERROR, SUMMED_LATE_ERROR, SUMMED_OUTSIDE_ERROR
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -29,14 +29,14 @@ class Totals:
         """
         loop, batch = self._loop, self._loop.current
         if loop.probe_child is not None:
-            return loop.probe_child.total(total if count is None else total / count if count else math.nan)
+            return loop.probe_child.add_total(total if count is None else total / count if count else math.nan)
         if loop.membership.over:
             return math.nan
-        before_batches = batch is None and loop.position.step == loop.membership.first_step
-        if before_batches and (loop.position.epoch > number or loop.position.offset):
+        is_before_batches = batch is None and loop.position.step == loop.membership.first_step
+        if is_before_batches and (loop.position.epoch > number or loop.position.offset):
             return math.nan
         if batch is not None and loop.divides_batches:
-            raise RuntimeError(REDUCED_WITHIN_ERROR)
+            raise RuntimeError(REDUCED_IN_BATCH_ERROR)
         spectates = batch is not None and batch.spectates
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
@@ -49,10 +49,10 @@ class Totals:
         if batch is None:
             raise RuntimeError(SUMMED_OUTSIDE_ERROR)
         if loop.divides_batches:
-            raise RuntimeError(REDUCED_WITHIN_ERROR)
+            raise RuntimeError(REDUCED_IN_BATCH_ERROR)
         if loop.probe_child is not None:
-            return loop.probe_child.total(value)
-        if loop.anchor == loop.after:
+            return loop.probe_child.add_total(value)
+        if loop.anchor == loop.position_after:
             raise RuntimeError(SUMMED_LATE_ERROR)  # a final step cannot be undone if a worker is lost in this sum
         batch.counted = True
         own_value, sum_name = (0.0 if batch.spectates else value), f"epoch.sum() in step {loop.position.step}"

@@ -26,15 +26,15 @@ def known_parameters(job_state: Mapping[str, Any], trainer: int) -> frozenset[in
     return frozenset(job_state.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
 
 
-def store_trained(job_state: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
+def store_trained_parameters(job_state: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
     """Store the numbers of the parameters whose gradients all workers have summed in this step.
 
     Only parameters that were also summed in the last step become known. So a parameter that trains only in every other
     step is not pushed as zeros.
     """
-    known_by_trainer = job_state.get(SUMMED, {})
-    _, last_trained = known_by_trainer.get(str(trainer), ((), trained))
+    lists_by_trainer = job_state.get(SUMMED, {})
+    _, previous_numbers = lists_by_trainer.get(str(trainer), ((), trained))
     job_state[SUMMED] = {
-        **known_by_trainer,
-        str(trainer): [sorted(trained.intersection(last_trained)), sorted(trained)],
+        **lists_by_trainer,
+        str(trainer): [sorted(trained.intersection(previous_numbers)), sorted(trained)],
     }

@@ -31,15 +31,15 @@ class UnsummedGradient:
 
 def copy_gradient(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
     """Copy a gradient before the script changes it for the first time in the batch; later changes make no copy."""
-    if (raw := batch.raw.get(id(gradient))) is None:
+    if (raw_gradient := batch.raw.get(id(gradient))) is None:
         batch.raw[id(gradient)] = UnsummedGradient(gradient, gradient.copy(), place)
     else:
-        raw.place = raw.place or place
+        raw_gradient.place = raw_gradient.place or place
 
 
-def note_masked(batch: CurrentBatch, gradient: Any) -> None:
-    if (raw := batch.raw.get(id(gradient))) is not None:
-        raw.masked = True
+def mark_masked(batch: CurrentBatch, gradient: Any) -> None:
+    if (raw_gradient := batch.raw.get(id(gradient))) is not None:
+        raw_gradient.masked = True
 
 
 def factor_of(raw: UnsummedGradient, gradient: Any) -> float | Literal["clip", "other"] | None:
@@ -67,7 +67,7 @@ def factor_of(raw: UnsummedGradient, gradient: Any) -> float | Literal["clip", "
     )
 
 
-def in_digits(factor: float) -> str | None:
+def factor_text(factor: float) -> str | None:
     """Return the factor as text to compare on all workers, or None if rounding may change the text between workers."""
     texts = {f"{factor * (1 + shift):.4g}" for shift in (-FACTOR_TOLERANCE, 0.0, FACTOR_TOLERANCE)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

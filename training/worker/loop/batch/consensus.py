@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.arrays import doubles, numbers_of
-from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
+from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT_SIZE
 
 # MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
 # up to LARGEST_MARK are summed exactly, even over the largest number of workers.
@@ -17,16 +17,14 @@ LARGEST_MARK = math.isqrt(2**24 // MOST_WORKERS) - 1
 SUMS_START = 7  # offset after the number of workers, the step's mark and the tags
 FLAGS_START = SUMS_START + 4  # offset after the tags of the summed parameters
 FINGERPRINT_START = FLAGS_START + 2  # offset after two flags: unsure of the divisor, refuses the script
-PARAMETERS_START = (
-    FINGERPRINT_START + FINGERPRINT
-)  # offset after the fingerprint, where the numbers of each parameter begin
+PARAMETERS_START = FINGERPRINT_START + FINGERPRINT_SIZE  # offset at which the numbers of each parameter begin
 OTHER_STEPS_ERROR = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins at 0 on a worker that joins"
 )
 
 
-def mark(number: int) -> list[float]:
+def marks_of(number: int) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers have the same `number`.
 
     If all workers have the same `number`, each sum is the number of workers times this worker's returned number.
@@ -69,7 +67,7 @@ class StepConsensus:
         has_samples: Sequence[float] = (),
         flags: Sequence[float] = (),
     ) -> None:
-        self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(has_samples)
+        self._mark, self._tags, self._sums, self._parameters = marks_of(step), tags, sums, len(has_samples)
         # stays a NumPy array if this is the only worker
         self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *has_samples, *flags])
         self.unsure_workers = 0
@@ -79,7 +77,7 @@ class StepConsensus:
         self.has_samples: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
         self.flagged: list[int] = []  # indices of the flags that any worker has set
 
-    def to_mxnet(self) -> None:
+    def convert_to_mxnet(self) -> None:
         """Convert the worker's numbers to an MXNet array; the conversion waits for all pending computation."""
         self.vote = doubles(self.vote)
 
@@ -92,12 +90,12 @@ class StepConsensus:
 
         Raises RuntimeError if the workers have summed in different steps.
         """
-        summed = numbers_of(self.vote)
-        if summed[:3].tolist() != [workers * own_number for own_number in (1.0, *self._mark)]:
+        sums = numbers_of(self.vote)
+        if sums[:3].tolist() != [workers * own_number for own_number in (1.0, *self._mark)]:
             raise RuntimeError(OTHER_STEPS_ERROR)
-        self.tagged, self.unsure_workers = summed[3:SUMS_START].tolist(), int(summed[FLAGS_START])
-        self.refused = bool(summed[FLAGS_START + 1])
-        self.fingerprints = summed[FINGERPRINT_START:PARAMETERS_START].tolist()
-        self.has_samples = [bool(share) for share in summed[PARAMETERS_START : PARAMETERS_START + self._parameters]]
-        self.flagged = np.flatnonzero(summed[PARAMETERS_START + self._parameters :]).tolist()
+        self.tagged, self.unsure_workers = sums[3:SUMS_START].tolist(), int(sums[FLAGS_START])
+        self.refused = bool(sums[FLAGS_START + 1])
+        self.fingerprints = sums[FINGERPRINT_START:PARAMETERS_START].tolist()
+        self.has_samples = [bool(flag_sum) for flag_sum in sums[PARAMETERS_START : PARAMETERS_START + self._parameters]]
+        self.flagged = np.flatnonzero(sums[PARAMETERS_START + self._parameters :]).tolist()
         return self.tagged == [workers * tag for tag in self._tags]

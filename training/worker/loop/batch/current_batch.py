@@ -45,7 +45,7 @@ class CurrentBatch:
     """A batch of a step, in which `indices` are the indices of this worker's samples.
 
     `size`: number of samples in the step, over all workers. `spectates`: whether this worker has only a copy of another
-    worker's sample, which does not count. `accumulated_record`: the `record` of the previous batch if gradients
+    worker's sample, which does not count. `accumulated_record`: the previous batch's `accumulation_record` if gradients
     accumulate. `at_most`: largest number of samples that the script gets at once.
     """
 
@@ -84,9 +84,7 @@ class CurrentBatch:
         self.carried: list[Any] = []  # rows that are summed with the gradients
         self.rates: dict[str, float] = {}  # values that the update depends on
         self.divides: dict[Any, float] = {}  # divisor of each trainer's step(n), if known before the sum
-        self.unsure: dict[
-            Any, tuple[float, list[str]] | None
-        ] = {}  # the divisor's other possible value: see `divisor_of_means`
+        self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # other possible divisor, see `divisor_of_means`
         self.fingerprint: Sequence[float] = ()  # of the numbers in the loss
         self._copies: list[tuple[Any, Any]] = []
 
@@ -118,8 +116,8 @@ class CurrentBatch:
         gradients.
         """
         device_weights = self.device_weights(trainer)
-        share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
-        self._buffer.add(trainer, [share * device_weight for device_weight in device_weights])
+        part_weight = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
+        self._buffer.add(trainer, [part_weight * device_weight for device_weight in device_weights])
         if not self.has_next_part:
             self._buffer.put_back(trainer)
 
@@ -131,7 +129,7 @@ class CurrentBatch:
         return self._owners
 
     @property
-    def record(self) -> dict[str, Any]:
+    def accumulation_record(self) -> dict[str, Any]:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def copy_arrays(self, state: TrainingState) -> None:
@@ -141,9 +139,9 @@ class CurrentBatch:
         self._copies = [(array, array.copy()) for array in own_arrays]
 
     def restore_arrays(self, state: TrainingState) -> None:
-        kept_ids = {id(array) for array in state.set_by_script} if self._copies else set()
+        script_ids = {id(array) for array in state.set_by_script} if self._copies else set()
         for array, array_copy in self._copies:
-            if id(array) not in kept_ids:
+            if id(array) not in script_ids:
                 overwrite(array, array_copy)
         self._copies = []
 
@@ -192,13 +190,13 @@ class CurrentBatch:
         The factors are not 1 for losses that are means, because a mean over fewer samples gives each sample more
         weight.
         """
-        devices = len(trainer._contexts)
-        if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
-            return [1.0] * devices
+        device_count = len(trainer._contexts)
+        if trainer.loss_kind != "mean" or device_count == 1 or self.spectates:
+            return [1.0] * device_count
         if self.slices is None:
             raise Refused(SLICES_UNKNOWN_ERROR)
-        device_weights = [samples * devices / len(self.part) for samples in self.slices]
-        return [*device_weights, *[1.0] * (devices - len(device_weights))]
+        device_weights = [samples * device_count / len(self.part) for samples in self.slices]
+        return [*device_weights, *[1.0] * (device_count - len(device_weights))]
 
     @staticmethod
     def undo_scale(trainer: Any, param: Any, state: TrainingState) -> None:
@@ -240,12 +238,12 @@ class CurrentBatch:
 
         A parameter is to be updated if its gradient comes from at least one worker's samples.
         """
-        are_equal = self.consensus.read_sums(workers)
+        values_agree = self.consensus.read_sums(workers)
         for param, has_samples in zip(trainer._params, self.consensus.has_samples, strict=True):
             if has_gradient(param):
                 for array in param.list_data():
                     array._fresh_grad = has_samples
-        return are_equal
+        return values_agree
 
 
 def has_gradient(param: Any) -> bool:

@@ -10,13 +10,13 @@ from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
 
-NOT_DUE_ERROR = (
+UPDATE_NOT_DUE_ERROR = (
     "trainer.step() within the batches of an update (accumulate={group}): step only `if epoch.update_due:`, true after "
     "every {group} batches and at an epoch's last one"
 )
 
 
-def group_of(trainers: Sequence[Any], batching: Batching) -> int:
+def batches_per_update(trainers: Sequence[Any], batching: Batching) -> int:
     """Return the number of batches per update.
 
     Raises ValueError if the trainers have different values of `accumulate`, or a value above 1 with `PerWorker`

@@ -17,11 +17,11 @@ SEVERAL_TRAINERS_ERROR = (
     "local_batch_at_most= with several trainers: a trainer needs the other's new weights, which exist only after the "
     "whole batch. Leave it out, and choose a batch that fits the memory of the fewest workers"
 )
-ACCUMULATES_ERROR = (
+PARTS_ACCUMULATE_ERROR = (
     "local_batch_at_most= with accumulated gradients (grad_req='add'): leave one of them out. For k batches of n in "
     "one step, use global_batch=k * n"
 )
-REDUCED_WITHIN_ERROR = (
+REDUCED_IN_BATCH_ERROR = (
     "epoch.reduce() or epoch.sum() within a batch, with local_batch_at_most=: workers have different numbers of parts. "
     "Reduce after the loop over the batches"
 )
@@ -31,12 +31,12 @@ SUMMED_OUTSIDE_ERROR = (
 )
 
 
-def refuse_undividable(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
+def refuse_undividable_batches(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
     """Raise ValueError if the script's batches cannot be divided into parts."""
     if len(trainers) > 1:
         raise ValueError(SEVERAL_TRAINERS_ERROR)
     if accumulated:
-        raise ValueError(ACCUMULATES_ERROR)
+        raise ValueError(PARTS_ACCUMULATE_ERROR)
 
 
 class GradientBuffer:

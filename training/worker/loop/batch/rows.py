@@ -67,13 +67,13 @@ class Rows:
         if self._summed:
             raise RuntimeError(SET_LATE_ERROR)
         array_list = [values] if is_array(values) else list(values)
-        shapes = [
+        expected_shapes = [
             (*array.shape[: self._axis], end_row - first_row, *array.shape[self._axis + 1 :]) for array in self.whole
         ]
-        if [tuple(array.shape) for array in array_list] != shapes:
+        if [tuple(array.shape) for array in array_list] != expected_shapes:
             raise ValueError(
                 f"job.rows(...).mine was set to arrays of shapes {[array.shape for array in array_list]}: must have "
-                f"shapes {shapes}"
+                f"shapes {expected_shapes}"
             )
         self._mine = [array.detach() for array in array_list]
 
@@ -85,8 +85,8 @@ class Rows:
             raise RuntimeError(
                 "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
             )
-        for array, initial in zip(self.whole, self._initial, strict=True):
-            initial.copyto(array)
+        for array, initial_array in zip(self.whole, self._initial, strict=True):
+            initial_array.copyto(array)
 
     def _own_rows(self) -> tuple[int, int]:
         if self._own is None:
@@ -122,9 +122,9 @@ class Rows:
         """
         first_row, end_row = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
-        own_list = self.mine
+        own_rows = self.mine
         for row_sums, array, own_values in zip(
-            self._sums, self.whole, [own_list] if self._single else own_list, strict=True
+            self._sums, self.whole, [own_rows] if self._single else own_rows, strict=True
         ):
             if adds_own:
                 row_sums[self._slice(first_row, end_row)] = own_values

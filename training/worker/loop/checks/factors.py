@@ -80,8 +80,8 @@ class Factors:
         return self._of.pop(trainer, set())
 
     def end_batch(self, forgets: bool) -> None:
-        """Forget the batch's constants. `forgets`: whether to forget its terms too, because no later update includes
-        its gradients.
+        """Forget the batch's constants. `forgets`: whether to forget the batch's terms too, because no later update
+        includes the batch's gradients.
         """
         self.constants.clear()
         if forgets:

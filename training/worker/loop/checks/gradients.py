@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.checks.findings import script_line
-from dyntrain.training.worker.loop.batch.changes import copy_gradient, factor_of, in_digits, note_masked
+from dyntrain.training.worker.loop.batch.changes import copy_gradient, factor_of, factor_text, mark_masked
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.instrument import AMP, Listener
 
@@ -37,7 +37,7 @@ class Gradients(Listener):
         if not trainers:
             return
         if to_zero or any(trainer in batch.updated for trainer in trainers):
-            note_masked(batch, array)
+            mark_masked(batch, array)
         elif not (writer.startswith(AMP) or batch.summed in trainers):
             copy_gradient(batch, array, script_line())
 
@@ -61,7 +61,7 @@ class Gradients(Listener):
         """
         batch = self._batch
         for trainer in self._loop.trainers if batch.raw else ():
-            self._factors |= self._changes(trainer, ACCUMULATING_REQUESTS)
+            self._factors |= self._report_changes(trainer, ACCUMULATING_REQUESTS)
         batch.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
@@ -70,11 +70,11 @@ class Gradients(Listener):
 
         The loop calls this method once before each sum of gradients.
         """
-        self._factors |= self._changes(trainer, (*ACCUMULATING_REQUESTS, "write"))
+        self._factors |= self._report_changes(trainer, (*ACCUMULATING_REQUESTS, "write"))
         factors, self._factors = self._factors, set()
         return factors
 
-    def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
+    def _report_changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
         """Report how the script changed the trainer's gradients whose grad_req is in `kinds`; returns the script's
         factors.
 
@@ -84,14 +84,14 @@ class Gradients(Listener):
         batch, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if batch.raw else ():
             for gradient in (param._grad or ()) if param.grad_req in kinds else ():
-                if (raw := batch.raw.pop(id(gradient), None)) is None:
+                if (raw_gradient := batch.raw.pop(id(gradient), None)) is None:
                     continue
-                factor = factor_of(raw, gradient)
-                digits = in_digits(factor) if isinstance(factor, float) else None
+                factor = factor_of(raw_gradient, gradient)
+                digits = factor_text(factor) if isinstance(factor, float) else None
                 if factor == "clip":
-                    batch.refused |= findings.find("DT301", raw.place, name=param.name) is not None
+                    batch.refused |= findings.find("DT301", raw_gradient.place, name=param.name) is not None
                 elif factor == "other" or (digits and self._known.setdefault(param, digits) != digits):
-                    findings.find("DT302", raw.place, name=param.name)
+                    findings.find("DT302", raw_gradient.place, name=param.name)
                 factors |= {("gradient", digits)} if digits else set()
         return factors
 

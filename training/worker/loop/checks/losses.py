@@ -26,7 +26,7 @@ from dyntrain.training.worker.loop.record.multiples import multiples
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-MOST_EXAMINED = 200  # most batches examined; a trainer whose first step is later is not checked
+MOST_EXAMINED = 200  # most backward passes examined; a trainer whose first step is later is not checked
 
 
 class Losses(Listener):
@@ -44,8 +44,8 @@ class Losses(Listener):
         self._examined = 0
 
     def end_batch(self, forgets: bool) -> None:
-        """Forget the batch's blocks and constants. `forgets`: whether to forget its factors too, because no later
-        update includes its gradients.
+        """Forget the batch's blocks and constants. `forgets`: whether to forget the batch's factors too, because no
+        later update includes the batch's gradients.
         """
         self._hybrids.clear()
         self.factors.end_batch(forgets)
@@ -98,12 +98,12 @@ class Losses(Listener):
         return self._loop.current.fewest_device_samples(len(self._loop.trainers[0]._contexts))
 
     def _examines_now(self) -> bool:
-        return self._loop.compares_numbers or self._has_unexamined
+        return self._loop.compares_numbers or self._has_unexamined_trainer
 
     @property
-    def _has_unexamined(self) -> bool:
-        """Whether some trainer has not stepped yet in this epoch. After MOST_EXAMINED losses were examined, the answer
-        is False.
+    def _has_unexamined_trainer(self) -> bool:
+        """Whether some trainer has not stepped yet in this epoch. After MOST_EXAMINED backward passes, the answer is
+        False.
         """
         return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
@@ -112,8 +112,8 @@ class Losses(Listener):
         loop = self._loop
         assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
-        if self._has_unexamined:
-            self._report_unfit(losses, gradients)
+        if self._has_unexamined_trainer:
+            self._report_unfit_losses(losses, gradients)
         if not loop.compares_numbers:
             yield
             return
@@ -124,7 +124,7 @@ class Losses(Listener):
         with self.factors.assign_terms(terms, loop.trainers, loop.current.batches):
             yield
 
-    def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
+    def _report_unfit_losses(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         """Report losses that break a rule, if all trainers declare the same `loss`; otherwise store their kinds."""
         loop, batch = self._loop, self._loop.current
         assert batch is not None

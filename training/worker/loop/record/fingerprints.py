@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4  # places for factors, most factors, and halvings of the included places
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
-FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an eighth of the places is used
+FINGERPRINT_SIZE = LEVELS + HALVINGS  # at most an eighth of the places is used
 
 
 def is_compared_step(step: int, first_step: int | None) -> bool:
@@ -44,7 +44,7 @@ def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     left out. If the factors have more than MOST_TERMS places, only factors in the lower half of all places are
     included, or in the lower quarter, and so on.
     """
-    place_marks = [0.0] * FINGERPRINT
+    place_marks = [0.0] * FINGERPRINT_SIZE
     places, level = {place_of(factor, step) for factor in factors if float(factor[1])}, 0
     while len(places) > MOST_TERMS:
         level += 1

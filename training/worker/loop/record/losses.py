@@ -157,7 +157,7 @@ class Loss:
         if node.op in SUMS:
             kinds_below = self._kinds_of_sum(node.inputs[0])
             return kinds_below - {EACH} | {SUM} if not kinds_below or EACH in kinds_below else kinds_below
-        if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
+        if node.op in RATIOS and self._is_batch_independent(node.inputs[-1]):
             return self._kinds_of_number(node.inputs[0])
         if node.op in QUOTIENTS:
             return {DIVIDED}
@@ -171,7 +171,7 @@ class Loss:
             return self._kinds_of_number(reduced_inputs[0])
         return {CURVED if self._is_curved[index] else UNKNOWN}
 
-    def _is_of_no_batch(self, index: int) -> bool:
+    def _is_batch_independent(self, index: int) -> bool:
         """Whether the node's value does not depend on the batch, such as that of a length or of an array that the
         script made.
 
@@ -239,8 +239,8 @@ class Loss:
             )
             return set[str]().union(*weight_kinds, *counted_kinds) or {self._own_kind(index)}
         if node.op in RATIOS and len(node.inputs) > 1:
-            is_counted = self._is_batch_value[node.inputs[1]]
-            return {DIVIDED} if is_counted else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
+            divisor_is_count = self._is_batch_value[node.inputs[1]]
+            return {DIVIDED} if divisor_is_count else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
         if node.op in REDUCTIONS:
             input_has_mean = self._has_mean[node.inputs[0]]
             if self._has_mean[index]:

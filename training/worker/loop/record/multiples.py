@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from dyntrain.training.worker.loop.record.operators import (
-    DIVIDES,
+    DIVISIONS,
     LINEAR,
     MEANS,
-    MULTIPLIES,
+    MULTIPLICATIONS,
     PRODUCTS,
     PROPORTIONAL,
     RATIOS,
@@ -51,20 +51,20 @@ def _other_numbers(graph: Graph, factor_nodes: Collection[int]) -> set[tuple[str
 
     The record does not show whether numbers like a temperature are equal on all workers, so the workers compare them.
     """
-    factors = set[tuple[str, str]]()
+    other_numbers = set[tuple[str, str]]()
     for index in graph.nodes_below(graph.top):
         node = graph.nodes[index]
-        if index not in factor_nodes or node.op not in MULTIPLIES | DIVIDES:
+        if index not in factor_nodes or node.op not in MULTIPLICATIONS | DIVISIONS:
             term_numbers = [node.attributes[name] for name in NUMBER_ATTRIBUTES if name in node.attributes]
-            factors |= {(f"{node.op} of", f"{float(term_number):.5g}") for term_number in term_numbers}
-    return factors
+            other_numbers |= {(f"{node.op} of", f"{float(term_number):.5g}") for term_number in term_numbers}
+    return other_numbers
 
 
 def _factor_and_inputs(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
     """Return the absolute factor by which the node multiplies its inputs, and the inputs that the factor multiplies."""
-    if node.op in MULTIPLIES:
+    if node.op in MULTIPLICATIONS:
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
-    if node.op in DIVIDES:
+    if node.op in DIVISIONS:
         return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
     input_values = [constants.get(graph.nodes[index].name) for index in node.inputs]
     if node.op in RATIOS:

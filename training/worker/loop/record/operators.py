@@ -17,8 +17,8 @@ QUOTIENTS = RATIOS | {"_npi_rtrue_divide_scalar", "_rdiv_scalar"}
 TERMS = {  # operators that add or subtract two terms
     "elemwise_add", "broadcast_add", "elemwise_sub", "broadcast_sub", "_npi_add", "_npi_subtract", "add_n",
 }  # fmt: skip
-MULTIPLIES, DIVIDES = {"_mul_scalar", "_npi_multiply_scalar"}, {"_div_scalar", "_npi_true_divide_scalar"}
-ALIKE = MULTIPLIES | DIVIDES | {  # operators that scale, shift, copy or reshape one array
+MULTIPLICATIONS, DIVISIONS = {"_mul_scalar", "_npi_multiply_scalar"}, {"_div_scalar", "_npi_true_divide_scalar"}
+ALIKE = MULTIPLICATIONS | DIVISIONS | {  # operators that scale, shift, copy or reshape one array
     "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_npi_add_scalar", "_npi_subtract_scalar",
     "_npi_rsubtract_scalar", "negative", "_npi_negative", "Reshape", "_np_reshape", "expand_dims", "squeeze",
     "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy", "identity", "_copy",
@@ -36,8 +36,7 @@ HYBRID_CALL = "_CachedOp"  # operator of a call of a hybridized block
 LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # take some of a shape's numbers
 SHAPES = {"shape_array", "size_array"}  # operators that return an array's shape or size
 SHAPE_LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # the second input gives only its shape
-# Twice the input gives twice the output
-PROPORTIONAL = {
+PROPORTIONAL = {  # operators by which twice the input gives twice the output
     "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
     "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
     "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",

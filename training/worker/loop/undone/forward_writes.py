@@ -74,13 +74,13 @@ class ForwardWrites:
     def _is_written(self, array: Any, host_copy: Any) -> bool:
         return id(array) in self._written or not same(array, self._since.get(id(array), host_copy))
 
-    def store_written(self, state: TrainingState, written: Sequence[int]) -> None:
+    def store_written_indices(self, state: TrainingState, written: Sequence[int]) -> None:
         """Store in the job's state the indices of the parameters (`written`) that any worker's forward
         passes change.
         """
-        known_written = state.own.get("written", [])
-        if set(written) - set(known_written):
-            state.own["written"] = sorted({*known_written, *written})
+        known_indices = state.own.get("written", [])
+        if set(written) - set(known_indices):
+            state.own["written"] = sorted({*known_indices, *written})
             log.warning(
                 "the forward pass writes to %s: a void step restores these parameters, and an epoch's end undoes "
                 "passes outside of steps",

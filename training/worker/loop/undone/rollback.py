@@ -58,9 +58,9 @@ class StepSnapshot:
                 param.grad_req = grad_request
         for updater, optimizer_states in self._states:
             updater.states = dict(optimizer_states)
-        for optimizer, scheduler, captured in self._schedules:
+        for optimizer, scheduler, captured_state in self._schedules:
             optimizer.lr_scheduler = scheduler
-            restore(scheduler, captured)
+            restore(scheduler, captured_state)
         for array, array_copy in self._running:
             overwrite(array, array_copy)
         self.put_back(state)
@@ -68,9 +68,9 @@ class StepSnapshot:
     def put_back(self, state: TrainingState) -> None:
         """Restore the arrays that the script keeps, and the parameters that forward passes change."""
         state.kept.put_back(self._kept)
-        self.put_back_written()
+        self.put_back_parameters()
 
-    def put_back_written(self, excluded: Collection[Any] = ()) -> None:
+    def put_back_parameters(self, excluded: Collection[Any] = ()) -> None:
         for param, array, array_copy in self._written:
             if param not in excluded:
                 overwrite(array, array_copy)
@@ -98,8 +98,8 @@ def _is_plain(name: str, value: Any) -> bool:
 class Overwritten:
     """An array, and its copy from before the script itself wrote to the array, for example to clip weights."""
 
-    array: Any
-    copy: Any
+    array: Any  # that the script wrote to
+    copy: Any  # from before the write
 
     def restore_state(self, state: TrainingState) -> None:
         overwrite(self.array, self.copy)

@@ -72,10 +72,10 @@ class Undo:
             self._mark.put_back(self._state)
         self.forwards.put_back()
 
-    def put_back_written(self) -> None:
+    def put_back_parameters(self) -> None:
         """Restore the parameters that forward passes change to their values from after the last step."""
         if self._mark is not None:
-            self._mark.put_back_written(excluded=self._set_since)
+            self._mark.put_back_parameters(excluded=self._set_since)
 
     def restore_state(self) -> None:
         for step_copy in reversed(self._steps):

@@ -35,5 +35,5 @@ class Writes(Listener):
     def wrote(self, array: Any) -> None:
         self._loop.undo.script_wrote(array)
 
-    def wrote_between(self, array: Any) -> None:
+    def writes_outside_batches(self, array: Any) -> None:
         self._loop.undo.script_sets(array)
