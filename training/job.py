@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: its error says what to install
 from dyntrain.training.checks.findings import Findings, Mode
-from dyntrain.training.engine import STORES, store_named
+from dyntrain.training.engine import STORES, kvstore_name
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.whole import whole
@@ -85,7 +85,7 @@ class ElasticJob:
         default), or "strict", with which warnings also stop the job. The launch's options override `ignore` and
         `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
         """
-        store = store_named(kvstore)
+        store = kvstore_name(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
         if store is None:
             raise ValueError(f"kvstore={kvstore!r} is not elastic: the elastic kvstores are {' and '.join(STORES)}")
