@@ -65,29 +65,29 @@ class Plan:
     hosts: tuple[str, ...]  # addresses of the base hosts
     servers: int  # number of parameter servers
     launcher: str  # "ssh" or "local"
-    elastic: bool
+    elastic: bool  # whether hosts may join and leave
     host: str  # the coordinator's address
     port: int  # the coordinator's port; 0: any free port
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # the training command
     clocks: Clocks
-    pause_seconds: float
+    pause_seconds: float  # after which a job without enough workers or ps-lite processes fails
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
     destination: str | None  # folder on each host into which the directory is copied
-    warm_spares: int
-    segment_steps: int | None
+    warm_spares: int  # spare worker processes on each host
+    segment_steps: int | None  # steps between boundaries; None: only at epoch ends
     boundary: Literal["epoch", "segment"]  # where an edit of the host file takes effect
     checkpoint_dir: Path | None  # folder for commits
     events: Path | None  # file for a copy of the job's events
     state_transfer: Literal["encrypted", "clear"]
-    serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
-    dt_scripts: bool = False
+    serving: Literal["base", "all"] = "base"  # hosts with a server; all: also hosts that join later
+    dt_scripts: bool = False  # whether the script is one of AWS Dynamic Training
     tensorboard: str | None = None  # folder or S3 address for TensorBoard's curves
-    resume: bool = False
+    resume: bool = False  # whether to continue the folder's last job
     master: str = ""  # the base host that runs the coordinator; "": the first
-    destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
+    destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ssh's arguments, by address
     workers_per_node: int | None = 1  # None: by the host file's slots=, or one
-    slots: Mapping[str, int] = field(default_factory=dict)  # from the host file, by address
+    slots: Mapping[str, int] = field(default_factory=dict)  # of the host file, by address
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -108,15 +108,15 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class OnCluster:
+class ClusterPlan:
     """The checked command line of a launch on a cluster's node."""
 
     command: tuple[str, ...]  # the training command
     environment: dict[str, str]  # variables for the workers
-    dt_scripts: bool
+    dt_scripts: bool  # whether the script is one of AWS Dynamic Training
 
 
-def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
+def parse_for_cluster(argv: Sequence[str] | None) -> ClusterPlan:
     """Parse the command line of a launch on a cluster's node.
 
     Raises LaunchError for a wrong command line, and for any option that only the cluster's configuration may set.
@@ -131,7 +131,7 @@ def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
         raise LaunchError(
             f"{option_names} cannot be given on a cluster, whose configuration decides this: omit the option"
         )
-    return OnCluster(_training_command(args), _worker_environment(args), args.dt_scripts)
+    return ClusterPlan(_training_command(args), _worker_environment(args), args.dt_scripts)
 
 
 def _parser() -> argparse.ArgumentParser:
