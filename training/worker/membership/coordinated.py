@@ -47,7 +47,7 @@ from dyntrain.training.protocol.slots import name_of
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averaged, weighted
-from dyntrain.training.worker.arrays import doubles, numbers_of, wait_for_all
+from dyntrain.training.worker.arrays import float64_array, numbers_of, wait_for_all
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
 from dyntrain.training.worker.membership.committing import Committing
@@ -388,7 +388,7 @@ class CoordinatedMembership(Membership):
         means, variances = self._state.statistics()
         if not len(means):
             return
-        statistics_vector = doubles(weighted(means, variances, self._taken))
+        statistics_vector = float64_array(weighted(means, variances, self._taken))
 
         def set_averages() -> None:
             if (averages := averaged(numbers_of(statistics_vector))) is not None:

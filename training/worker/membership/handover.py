@@ -26,7 +26,7 @@ from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitSto
 from dyntrain.training.worker.state.equal import digest
 from dyntrain.training.worker.state.safe_state import SafeStates
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import Request, Superseded, fetch
+from dyntrain.training.worker.transfer.fetching import FetchRequest, Superseded, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 
 NEWEST_SECONDS = 5.0  # limit for reading the newest safe state; the hello must be sent within 30 s
@@ -242,7 +242,7 @@ class Handover:
         return feed
 
     def _fetch_state(self, order: Form, on_progress: Callable[[int, int], None]) -> Feed:
-        fetch_request = Request(
+        fetch_request = FetchRequest(
             generation=order.generation,
             token=order.transfer_token.get_secret_value(),
             sources=[(source.host, source.port) for source in order.sources],
