@@ -38,7 +38,7 @@ class CommitWriter:
     ) -> None:
         """Start to write a commit.
 
-        `keep` contains the names of commits that must not be deleted (see `superseded` in
+        `keep` contains the names of commits that must not be deleted (see `superseded_commits` in
         `dyntrain.training.worker.state.checkpoint`).
 
         Call `begin` only when `is_writing` is false, so some boundaries are not committed on slow storage.
