@@ -45,7 +45,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
 from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_later
 from dyntrain.training.worker.script.phases import ONE_LOOP_ERROR, WITHIN_LOOP_ERROR
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.memory import Memory
 
 if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
@@ -323,7 +323,7 @@ class ElasticJob:
         each step the arrays are copied within their device's memory.
         """
         loop = self._loop_to_prepare("keep")
-        Kept(arrays)  # raises here if the arrays are unusable
+        KeptArrays(arrays)  # raises here if the arrays are unusable
         loop.keeps.append(arrays)
         return arrays
 

@@ -32,7 +32,7 @@ from dyntrain.training.protocol.engines import EngineName
 
 # A day: the coordinator decides which workers are lost, and ends a worker that never forms; Gloo's timeout must not.
 GLOO_TIMEOUT_SECONDS = "86400"
-GRACE_SECONDS = 0.25  # for Horovod's threads to agree to end
+GRACE_SECONDS = 0.25  # time for Horovod's threads to agree to end
 CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01  # timeout of an attempt to connect, and pause after it
 PROBE_TIMEOUT_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
 
@@ -41,7 +41,7 @@ class AllReduce:
     """The engine that uses Horovod. `host` is the address of this worker's network interface for Horovod."""
 
     name: EngineName = "horovod"
-    release: Literal["zeros", "error"] = "error"
+    release: Literal["zeros", "error"] = "error"  # survivors of a lost worker get an error
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -69,11 +69,11 @@ class AllReduce:
         )
         os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which does not exist here
         _wait_for_listener(environment[ADDRESS], int(environment[PORT]))
-        earlier_sockets = set(_sockets())
+        earlier_sockets = set(_open_sockets())
         self._hvd.init()
         # These may include other connections of this process, e.g. of a state transfer. Such connections are closed
         # before a break, or are made again.
-        self._connections = set(_sockets()) - earlier_sockets
+        self._connections = set(_open_sockets()) - earlier_sockets
         # Each init() registers an exit handler that waits for the other workers. `abandon` must run before it.
         atexit.unregister(self.abandon)
         atexit.register(self.abandon)
@@ -199,7 +199,7 @@ def _wait_for_listener(address: str, port: int) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def _sockets() -> Iterator[tuple[int, int]]:
+def _open_sockets() -> Iterator[tuple[int, int]]:
     """Yield (descriptor, inode) of each open socket of this process.
 
     The inode identifies the socket, also after its descriptor number was reused.

@@ -27,8 +27,8 @@ def assign_key_numbers(sizes: Sequence[int], servers: int) -> list[int]:
     only on the arguments, so all workers compute the same numbers.
     """
     stride_inverse = pow(_STRIDE, -1, servers)
-    server_loads = [(0, server) for server in range(servers)]
-    key_counts = [0] * servers
+    server_loads = [(0, server) for server in range(servers)]  # (bytes, server)
+    key_counts = [0] * servers  # keys of each server so far
     key_numbers = [0] * len(sizes)
     for size_index in sorted(range(len(sizes)), key=lambda size_index: (-sizes[size_index], size_index)):
         load, server = heapq.heappop(server_loads)

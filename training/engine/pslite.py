@@ -30,7 +30,7 @@ class PsLite:
     """The engine that uses ps-lite. `kind` is one of `STORES`. ps-lite of this worker listens on the address `host`."""
 
     name: EngineName = "pslite"
-    release: Literal["zeros", "error"] = "zeros"
+    release: Literal["zeros", "error"] = "zeros"  # survivors push zeros in place of a lost worker
 
     def __init__(self, kind: str = "dist_sync", host: str | None = None) -> None:
         self._kind, self._host = kind, host

@@ -79,7 +79,7 @@ def _run_blank(blank_socket: socket.socket, server_pid: int, become: RunRole) ->
 class ForkServerSocket(InheritedSocket):
     """The supervisor's socket for requests to its fork server."""
 
-    variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
+    variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET  # environment variable, type of the sockets
 
     async def fork(self) -> Blank:
         """Request a blank from the fork server.

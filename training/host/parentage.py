@@ -60,12 +60,12 @@ def ended(pid: int, wait_seconds: float = 0.0) -> bool:
 
 def with_environment(assignment: str) -> list[int]:
     """Return the pids of this user's processes that were started with `assignment` (`NAME=value`) as a variable."""
-    expected_bytes = assignment.encode()
+    assignment_bytes = assignment.encode()
     matching_pids = []
     for process_folder in Path("/proc").iterdir():
         if process_folder.name.isdigit() and int(process_folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if expected_bytes in (process_folder / "environ").read_bytes().split(b"\0"):
+                if assignment_bytes in (process_folder / "environ").read_bytes().split(b"\0"):
                     matching_pids.append(int(process_folder.name))
     return matching_pids
 

@@ -89,7 +89,7 @@ class Launcher:
     _node_processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     _start_counts: dict[str, int] = field(default_factory=dict)  # starts of the node's program, by host
 
-    async def watch(self) -> None:
+    async def keep_nodes_running(self) -> None:
         """Keep the node's program running on each host until this task is cancelled, then stop all nodes."""
         try:
             while True:
@@ -298,7 +298,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     if exit_code == FAILED:
         failure_reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
         log.error("%s has failed: %s; what happened is in %s", job_name, failure_reason, folder.events)
-    if exit_code == 0 and (absent_hosts := hosts.never_trained()):
+    if exit_code == 0 and (absent_hosts := hosts.untrained_hosts()):
         log.error("%s has finished without %s, which never joined; see its errors above", job_name, absent_hosts)
         return FAILED
     return exit_code
@@ -307,7 +307,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
 async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordinator: Coordinator) -> int:
     """Run the coordinator and the nodes until the job ends or SIGINT or SIGTERM arrives. Returns the exit code."""
     coordinator_task = asyncio.create_task(coordinator.run())
-    nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).watch())
+    nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).keep_nodes_running())
     interrupt_event = asyncio.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signal_number, interrupt_event.set)

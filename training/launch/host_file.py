@@ -255,7 +255,7 @@ class FileHosts:
         """The number of workers (`slots=`) in the host's first line, or None if the line gives no number."""
         return self._slots.get(host)
 
-    def never_trained(self) -> str:
+    def untrained_hosts(self) -> str:
         """The names of the base hosts that never trained in this job, or "" if no host trained."""
         idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
         return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""

@@ -175,14 +175,14 @@ def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
         except KeyboardInterrupt:
             if exit_code is not None:
                 break
-            if not _confirms_end():
+            if not _confirm_end():
                 _print_line(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
                 return INTERRUPTED
             end_job()
     return exit_code
 
 
-def _confirms_end() -> bool:
+def _confirm_end() -> bool:
     """Ask the user whether to stop the job. Without a terminal, and after a second Ctrl-C, the answer is no."""
     if not sys.stdin.isatty():
         return False

@@ -327,13 +327,13 @@ class StepGuard:
                 return
             began_at, zero_rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)
-            keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
+            gradient_keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
             if order.window is not None:
-                keys = windows_of(keys)[order.window]
+                gradient_keys = windows_of(gradient_keys)[order.window]
             if order.fills:
-                zeros.fill(keys)
+                zeros.fill(gradient_keys)
             else:
-                own_keys = share_of(keys, order.share, order.shares)
+                own_keys = share_of(gradient_keys, order.share, order.shares)
                 arrays = self._awaited_arrays(order.generation)
                 answer_watches = {
                     key.number: store.watch(arrays[key.number]) for key in own_keys if key.number in arrays

@@ -28,7 +28,7 @@ class NamedArray(NamedTuple):
     running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 
 
-class Kept:
+class KeptArrays:
     """The arrays that the script passed to `job.keep`.
 
     Raises ValueError for arguments that cannot be kept, and later if the shapes of the arrays have changed.

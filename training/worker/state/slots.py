@@ -26,7 +26,7 @@ class Slot:
     name: str  # the same on all workers
     label: str  # name for messages
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # type of the array's elements
     copies: tuple[Any, ...]  # the same value on each context
 
     @property
@@ -131,7 +131,7 @@ def same(array: Any, copy: Any) -> bool:
         wait_until_idle(array)
         present_bytes = array.asnumpy()
     assert saved_bytes is not None
-    addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present_bytes, saved_bytes))
+    addresses = (ctypes.c_void_p(array_bytes.ctypes.data) for array_bytes in (present_bytes, saved_bytes))
     return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(saved_bytes.size)) == 0)
 
 

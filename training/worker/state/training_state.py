@@ -24,7 +24,7 @@ from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.block import HEADER_LENGTH_BYTES, StateError, allocate, header_of
 from dyntrain.training.worker.state.carried import CarriedGradients
 from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.memory import value_checksums
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
@@ -43,8 +43,8 @@ class TrainingState:
     the state.
     """
 
-    def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:
-        self.trainers, self.kept = trainers, kept or Kept()
+    def __init__(self, net: Any, *trainers: Any, kept: KeptArrays | None = None, beside: Sequence[Any] = ()) -> None:
+        self.trainers, self.kept = trainers, kept or KeptArrays()
         self.own: dict[str, Any] = {}
         self.received: dict[str, Any] | None = None  # the values of the last block that was installed
         trainer_params = {id(param): param for trainer in trainers for param in trainer._params}
@@ -234,13 +234,13 @@ class TrainingState:
         boundary. The position determines which values of an array are read, so different values are read at different
         boundaries.
         """
-        places = np.random.Generator(np.random.PCG64([position.step]))
+        place_generator = np.random.Generator(np.random.PCG64([position.step]))
         sampled_values = []
         for equal_slot in self._slots()[0]:
             array = equal_slot.copies[0]
             if array.size:
                 sampled_values.append(
-                    (equal_slot.label, _numbers_at(array, places.integers(0, array.size, VALUES_COMPARED)))
+                    (equal_slot.label, _numbers_at(array, place_generator.integers(0, array.size, VALUES_COMPARED)))
                 )
         array_checksums = tuple((label, f"{zlib.crc32(values().tobytes()):08x}") for label, values in sampled_values)
         return array_checksums + value_checksums(self.own)
@@ -298,13 +298,13 @@ class TrainingState:
         for statistic_number, values in enumerate((means, variances)):
             offset = 0
             for mean_and_variance in self._running_pairs():
-                size = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
+                value_count = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
                 raw_bytes = np.ascontiguousarray(
-                    values[offset : offset + size].astype(mean_and_variance[statistic_number].dtype)
+                    values[offset : offset + value_count].astype(mean_and_variance[statistic_number].dtype)
                 ).view(np.uint8)
                 for context_copy in mean_and_variance[statistic_number].copies:
                     write(context_copy, raw_bytes)
-                offset += size
+                offset += value_count
 
     def _running_pairs(self) -> list[tuple[Slot, Slot]]:
         own_slots = self._own_slots()
