@@ -27,11 +27,11 @@ from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, EndQuestion
 
 LOOK_SECONDS = 0.2  # between checks for new events and output
 RETRY_SECONDS = 1.0  # between requests to the node's program
-EARLIER_LAUNCH_SECONDS = 60.0  # for the end of the previous launch
+EARLIER_LAUNCH_SECONDS = 60.0  # longest wait for the end of the previous launch
 QUIET_END_SECONDS = 2.0  # without output after the job's end, as the script may still print
 MAX_READ_BYTES = 1024 * 1024  # of the worker's output at once
 FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # as MXNet's launchers do
-FORWARDED_PREFIXES = ("MXNET_",)
+FORWARDED_PREFIXES = ("MXNET_",)  # of variables that the workers also get
 INTERRUPTED = 130  # exit code
 
 
@@ -113,7 +113,7 @@ class _JobStreams:
     """The job's events and the output of this node's worker since the launch."""
 
     reply: Reply  # answer of the node's program to the launch
-    _event_tail: EventTail = field(init=False)
+    _event_tail: EventTail = field(init=False)  # reads the job's new events
     _output_byte: int = field(init=False)  # bytes of the log that are shown
 
     def __post_init__(self) -> None:

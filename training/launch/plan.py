@@ -71,15 +71,15 @@ class Plan:
     command: tuple[str, ...]  # the training command
     clocks: Clocks  # time limits of the job
     pause_seconds: float  # after which a job without enough workers or ps-lite processes fails
-    worker_environment: dict[str, str]
-    server_environment: dict[str, str]
+    worker_environment: dict[str, str]  # variables of the workers
+    server_environment: dict[str, str]  # variables of the parameter servers
     destination: str | None  # folder on each host into which the directory is copied
     warm_spares: int  # spare worker processes on each host
     segment_steps: int | None  # steps between boundaries; None: only at epoch ends
     boundary: Literal["epoch", "segment"]  # where an edit of the host file takes effect
     checkpoint_dir: Path | None  # folder for commits
     events: Path | None  # file for a copy of the job's events
-    state_transfer: Literal["encrypted", "clear"]
+    state_transfer: Literal["encrypted", "clear"]  # form of the state on the network
     serving: Literal["base", "all"] = "base"  # hosts with a server; all: also hosts that join later
     dt_scripts: bool = False  # whether the script is one of AWS Dynamic Training
     tensorboard: str | None = None  # folder or S3 address for TensorBoard's curves

@@ -29,9 +29,9 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
     for entry_name, shape, dtype in header["arrays"]:
         if entry_name.startswith("a"):  # each worker's own arrays, which come last
             break
-        array_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        array_checksums.append(checksum(memoryview(block)[offset : offset + array_bytes]).hex()[:16])
-        offset += array_bytes
+        array_size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        array_checksums.append(checksum(memoryview(block)[offset : offset + array_size]).hex()[:16])
+        offset += array_size
     return array_checksums
 
 

@@ -152,7 +152,7 @@ class _Fetch:
         After a new feed, the workers that fetch from this worker must start again at the first chunk.
         """
         try:
-            state_bytes, chunk_bytes, first_chunk, origin = (
+            state_size, chunk_size, first_chunk, origin = (
                 int(first_message["size"]),
                 int(first_message["chunk"]),
                 int(first_message["first"]),
@@ -160,13 +160,13 @@ class _Fetch:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamError("the source's first message lacks the size, chunk, origin or first chunk") from error
-        if not (state_bytes > 0 and 0 < chunk_bytes <= MAX_CHUNK_BYTES):
-            raise StreamError(f"the source offers {state_bytes} bytes in chunks of {chunk_bytes}")
+        if not (state_size > 0 and 0 < chunk_size <= MAX_CHUNK_BYTES):
+            raise StreamError(f"the source offers {state_size} bytes in chunks of {chunk_size}")
         feed = self._feed
-        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (origin, first_chunk, state_bytes):
+        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (origin, first_chunk, state_size):
             return feed
         if first_chunk:
             raise StreamError(f"the source begins at chunk {first_chunk}")
-        feed = Feed(self._request.allocate(state_bytes), origin, chunk_bytes)
+        feed = Feed(self._request.allocate(state_size), origin, chunk_size)
         self._request.share(feed)
         return feed

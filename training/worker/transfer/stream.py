@@ -167,9 +167,9 @@ class Receiver:
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> memoryview:
     """Receive bytes until `buffer` is full. Raises OSError, also if the other side closes the connection before."""
-    received_bytes = 0
-    while received_bytes < len(buffer):
-        if not (byte_count := connection.recv_into(buffer[received_bytes:])):
+    bytes_received = 0
+    while bytes_received < len(buffer):
+        if not (byte_count := connection.recv_into(buffer[bytes_received:])):
             raise StreamError("the other side closed the connection")
-        received_bytes += byte_count
+        bytes_received += byte_count
     return buffer
