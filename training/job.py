@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: its error says what to install
 from dyntrain.training.checks.findings import Findings, Mode
-from dyntrain.training.engine import STORES, store_named
+from dyntrain.training.engine import STORES, kvstore_name
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.whole import whole
@@ -45,7 +45,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
 from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_later
 from dyntrain.training.worker.script.phases import ONE_LOOP_ERROR, WITHIN_LOOP_ERROR
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.memory import Memory
 
 if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
@@ -85,7 +85,7 @@ class ElasticJob:
         default), or "strict", with which warnings also stop the job. The launch's options override `ignore` and
         `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
         """
-        store = store_named(kvstore)
+        store = kvstore_name(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
         if store is None:
             raise ValueError(f"kvstore={kvstore!r} is not elastic: the elastic kvstores are {' and '.join(STORES)}")
@@ -323,7 +323,7 @@ class ElasticJob:
         each step the arrays are copied within their device's memory.
         """
         loop = self._loop_to_prepare("keep")
-        Kept(arrays)  # raises here if the arrays are unusable
+        KeptArrays(arrays)  # raises here if the arrays are unusable
         loop.keeps.append(arrays)
         return arrays
 

@@ -13,7 +13,7 @@ import time
 
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import Request, fetch
+from dyntrain.training.worker.transfer.fetching import FetchRequest, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 
 GENERATION, TOKEN, LONGEST = 1, "of this benchmark", 600.0
@@ -38,7 +38,7 @@ def main(role: str, host: str, size: int, clear: bool) -> None:
         sources = [(each.split(":")[0], int(each.split(":")[1])) for each in line.strip().split(",")]
         room = allocate(size)
         room[:] = bytes(size)  # writes to all pages, as the first write to memory takes extra time
-        request = Request(
+        request = FetchRequest(
             GENERATION,
             TOKEN,
             sources,

@@ -13,7 +13,7 @@ from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.host.safe_memory import SafeMemory
 from dyntrain.training.protocol.messages import Form, Position
-from dyntrain.training.worker.membership.handover import Handover, Preparation
+from dyntrain.training.worker.membership.handover import Handover, StateTask
 from dyntrain.training.worker.state.checkpoint import CommitDamaged, CommitStore
 from dyntrain.training.worker.state.safe_state import SafeStates
 
@@ -39,7 +39,7 @@ class Worker:
         self.handover = Handover(control)
         self.handover.open("j", self.state)
         self.commits = CommitStore(folder)
-        self.preparation: Future[Preparation] = Future()
+        self.preparation: Future[StateTask] = Future()
         self.observations: list[tuple[str, bool]] = []
         self.progress: list[tuple[int, int]] = []
 
@@ -73,7 +73,7 @@ class Worker:
         monkeypatch.setattr(SafeStates, "seal", watched)
         self.state.seen = ask
 
-    def prepare(self, order: Form) -> Preparation:
+    def prepare(self, order: Form) -> StateTask:
         preparation = self.handover.prepare(order, self.commits, lambda got, size: self.progress.append((got, size)))
         self.preparation.set_result(preparation)
         return preparation

@@ -53,7 +53,7 @@ from dyntrain.training.protocol.node_messages import (
 from dyntrain.training.protocol.slots import node_of, slot_of
 from dyntrain.training.sampling.sharding import after_step, share
 from dyntrain.training.worker.membership.dialogue import Dialogue
-from dyntrain.training.worker.state.checkpoint import commit_name, superseded
+from dyntrain.training.worker.state.checkpoint import commit_name, superseded_commits
 
 if TYPE_CHECKING:
     from session_world import World
@@ -332,7 +332,7 @@ class Worker:
         name = commit_name(generation, position.step)
         self.world.commits[name] = state
         self.written.append(name)
-        for old in superseded(self.world.commits, self.written, keep):
+        for old in superseded_commits(self.world.commits, self.written, keep):
             del self.world.commits[old]
         self.world.check_commits()
         self.say(Committed(generation=generation, position=position, name=name))

@@ -225,9 +225,9 @@ def test_a_base_host_that_was_in_no_step_is_named_once_others_have_trained(tmp_p
     """A job on one of two hosts must not end as if it had been on both."""
     hosts = FileHosts(tmp_path, [A, B], destinations={B: ("--", "node-b")})
     hosts.report(report(forming=(A, B)))
-    assert hosts.never_trained() == "", "nothing was trained, so nothing without somebody"
+    assert hosts.untrained_hosts() == "", "nothing was trained, so nothing without somebody"
     hosts.report(report(A, forming=(B,)))
-    assert hosts.never_trained() == "node-b"
+    assert hosts.untrained_hosts() == "node-b"
     hosts.report(report(A, B))
     hosts.report(report(A, state="finished"))
-    assert hosts.never_trained() == "", "who was lost later did take part"
+    assert hosts.untrained_hosts() == "", "who was lost later did take part"

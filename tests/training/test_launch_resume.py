@@ -25,7 +25,7 @@ from dyntrain.training.journal import (
     JobFinished,
     JobResumed,
 )
-from dyntrain.training.launch.command import CLUSTER, Launcher, main, one_line, only_launch
+from dyntrain.training.launch.command import CLUSTER, Launcher, launch_lock, main, one_line
 from dyntrain.training.launch.earlier_job import Decision, EarlierJob, decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts
 from dyntrain.training.launch.plan import LaunchError, parse
@@ -138,12 +138,12 @@ def test_two_launches_do_not_run_in_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with only_launch(tmp_path):
+    with launch_lock(tmp_path):
         assert main(["-n", "1", "--launcher", "local", "true"]) == 2
         assert "another launch runs in" in capsys.readouterr().err
-        with only_launch(tmp_path / "elsewhere"):
+        with launch_lock(tmp_path / "elsewhere"):
             pass
-    with only_launch(tmp_path):
+    with launch_lock(tmp_path):
         pass
 
 
@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 
 
 def test_what_goes_wrong_within_a_launch_is_not_taken_for_its_lock(tmp_path: Path) -> None:
-    with pytest.raises(BlockingIOError), only_launch(tmp_path):
+    with pytest.raises(BlockingIOError), launch_lock(tmp_path):
         raise BlockingIOError
 
 
@@ -198,7 +198,7 @@ async def given_up(
 
     monkeypatch.setattr(launcher, "_launch_node", start)
     for _ in range(10):
-        await launcher.look()
+        await launcher.start_missing_nodes()
     return launcher
 
 

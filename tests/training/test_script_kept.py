@@ -14,7 +14,7 @@ import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.training_state import TrainingState
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
@@ -68,7 +68,7 @@ def test_t2_what_an_epochs_beginning_does_to_it_counts_once_also_where_a_worker_
 def state_of(kept: Any) -> TrainingState:
     net = mlp()
     trainer = ElasticJob.join().trainer(net.collect_params(), "sgd")
-    return TrainingState(net, trainer, kept=Kept(kept))
+    return TrainingState(net, trainer, kept=KeptArrays(kept))
 
 
 def test_what_differs_in_it_between_workers_is_told_by_its_name() -> None:
@@ -150,7 +150,7 @@ def test_what_a_trainer_has_is_not_kept_a_second_time() -> None:
 
 def test_another_array_must_be_of_the_same_shape() -> None:
     holder = {"average": mx.nd.zeros((2, 3))}
-    kept = Kept(holder)
+    kept = KeptArrays(holder)
     holder["average"] = mx.nd.ones((2, 3))
     assert kept.arrays()[0][1][0] is holder["average"]
     holder["average"] = mx.nd.ones(3)

@@ -125,10 +125,10 @@ def test_states_that_are_loaded_before_their_first_update_stay_what_they_are() -
     net = mlp()
     trainer = ElasticJob.join().trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
     state = TrainingState(net, trainer)
-    assert len(state.optimizer_states.untouched) == 4
+    assert len(state.optimizer_states.untouched_states) == 4
     updater = trainer._updaters[0]
     updater.set_states(pickle.dumps({i: mx.nd.ones_like(each) for i, each in updater.states.items()}))
-    assert state.optimizer_states.untouched == []
+    assert state.optimizer_states.untouched_states == []
     loaded = states_of(trainer)
     other = mlp()
     joiner = ElasticJob.join().trainer(other.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})

@@ -18,7 +18,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning, SampleCounts, find_divisor
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT_SIZE
-from dyntrain.training.worker.state.attributes import Unfit
+from dyntrain.training.worker.state.attributes import AttributeTooLarge
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, train, weights
 from mxnet import autograd, gluon
 from waiting import wait_for
@@ -87,7 +87,7 @@ def test_sparse_gradients_are_refused_before_the_job_begins() -> None:
 def test_an_optimizer_with_a_large_array_beside_its_states_is_refused() -> None:
     job, trainer = job_of(mlp())
     trainer.optimizer.table = np.zeros(5000)
-    with pytest.raises(Unfit, match=r"SGD\.table.*create_state"):
+    with pytest.raises(AttributeTooLarge, match=r"SGD\.table.*create_state"):
         next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
 
 

@@ -18,7 +18,7 @@ from dyntrain.controller.local.pace import patient
 from dyntrain.training.worker.membership.background import in_background
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import Request, Superseded, TransferError, fetch
+from dyntrain.training.worker.transfer.fetching import FetchRequest, Superseded, TransferError, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 from dyntrain.training.worker.transfer.stream import SALT_BYTES, proof
 from waiting import wait_for
@@ -52,7 +52,7 @@ class Member:
         self.holds(origin=origin).finish(checksum(BLOCK).hex())
 
     def fetch_from(self, *sources: tuple[str, int], **more: Any) -> Future[Feed]:
-        request = Request(GENERATION, TOKEN, sources, allocate, self._share, lambda: self.wanted, **more)
+        request = FetchRequest(GENERATION, TOKEN, sources, allocate, self._share, lambda: self.wanted, **more)
         return in_background(lambda: fetch(request, patient(PATIENCE)))
 
     def _share(self, feed: Feed) -> None:
@@ -290,7 +290,7 @@ def test_a_source_that_is_gone_is_an_error_within_the_bound_that_names_it() -> N
     server = StateServer(HOST)
     server.close()
     with pytest.raises(TransferError, match=f"{HOST}:{server.port}: .*refused"):
-        fetch(Request(1, "t", [(HOST, server.port)], allocate), 0.5)
+        fetch(FetchRequest(1, "t", [(HOST, server.port)], allocate), 0.5)
 
 
 def test_what_is_withdrawn_is_let_go_of(stack: contextlib.ExitStack) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.messages import COMMITS_KEPT, Position
-from dyntrain.training.worker.membership.committing import Committing
+from dyntrain.training.worker.membership.committing import CommitWriter
 from dyntrain.training.worker.state import checkpoint as module
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 
@@ -149,15 +149,15 @@ def test_a_commit_that_is_there_and_cannot_be_read_at_present_is_not_called_dama
 # ---- and what is said of it
 
 
-def committing(folder: Path, sent: list[Any], look: Callable[[Any], None] = lambda message: None) -> Committing:
+def committing(folder: Path, sent: list[Any], look: Callable[[Any], None] = lambda message: None) -> CommitWriter:
     def say(message: Any) -> None:
         look(message)
         sent.append(message)
 
-    return Committing(JobFolder(folder), say)
+    return CommitWriter(JobFolder(folder), say)
 
 
-def written(commits: Committing, block: bytes, position: Position = AT) -> None:
+def written(commits: CommitWriter, block: bytes, position: Position = AT) -> None:
     commits.begin(3, position, memoryview(block))
     assert commits._thread is not None
     commits._thread.join()

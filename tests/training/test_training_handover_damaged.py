@@ -17,7 +17,7 @@ from dyntrain.training.worker.membership.background import in_background
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import Request, TransferError, fetch
+from dyntrain.training.worker.transfer.fetching import FetchRequest, TransferError, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 from handover_bed import HERE, HOST, TOKEN, Make, Worker, form, of_a_commit
 
@@ -167,7 +167,7 @@ def test_a_state_goes_from_node_to_node_as_the_order_says_on_both_sides(make: Ma
     holder.prepare(form(receivers=1, clear=clear)).state.result(patient(30))
     address = (HOST, holder.handover.port)
     for requested in (clear, not clear):
-        request = Request(3, TOKEN, [address], allocate, clear=requested)
+        request = FetchRequest(3, TOKEN, [address], allocate, clear=requested)
         if requested == clear:
             assert fetch(request, patient(30)).block[-1] == 7
         else:
@@ -184,7 +184,7 @@ def test_how_long_a_state_may_take_grows_with_it_and_its_bytes_are_added_up_once
     """A fixed bound would end a joiner of a large model for ever; each checksum takes from the pause."""
     given: list[float] = []
 
-    def watched(request: Request, seconds: float) -> Feed:
+    def watched(request: FetchRequest, seconds: float) -> Feed:
         given.append(seconds)
         return fetch(request, patient(30))
 

@@ -60,7 +60,7 @@ def test_what_the_job_itself_remembers_travels_with_the_state() -> None:
     other.install(one.pack(AT))
     assert other.own == {"memory": {"best": 3}}
     assert other.received is not None
-    assert other.received["counts"] == one.scalars.captured()["counts"]
+    assert other.received["counts"] == one.scalars.capture()["counts"]
 
 
 def test_of_what_is_frozen_over_there_no_optimizer_state_is_left_here() -> None:

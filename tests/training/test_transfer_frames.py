@@ -161,11 +161,11 @@ def test_the_parts_of_a_feed_are_its_block_and_the_name_comes_behind_the_last(si
     feed = Feed(block, "i-source", chunk)
     assert b"".join(bytes(feed.part(i)) for i in range(feed.chunks)) == bytes(block)
     for i in range(feed.chunks):
-        assert feed.received == i * chunk
+        assert feed.received_bytes == i * chunk
         assert not feed.wait(i, 0)
         feed.add_chunk()
         assert feed.wait(i, 0)
-    assert feed.received == size
+    assert feed.received_bytes == size
     assert not feed.wait(feed.chunks, 0), "all is there but its name"
     feed.finish("name")
     assert feed.wait(feed.chunks, 0)

@@ -18,7 +18,7 @@ from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.fetching import (
     MAX_CHUNK_BYTES,
-    Request,
+    FetchRequest,
     Superseded,
     TransferError,
     _Fetch,
@@ -68,11 +68,11 @@ def source() -> Iterator[Callable[[Answer], tuple[str, int]]]:
 
 
 def asks(*sources: tuple[str, int], seconds: float = 0.3, **more: Any) -> Any:
-    return fetch(Request(7, TOKEN, sources, more.pop("allocate", allocate), **more), seconds)
+    return fetch(FetchRequest(7, TOKEN, sources, more.pop("allocate", allocate), **more), seconds)
 
 
 def asks_once(address: tuple[str, int]) -> Feed:
-    return _Fetch(Request(7, TOKEN, [address], allocate)).take_from(*address, time.monotonic() + patient(60))
+    return _Fetch(FetchRequest(7, TOKEN, [address], allocate)).take_from(*address, time.monotonic() + patient(60))
 
 
 WORDS = {"size": 10, "chunk": 4, "first": 0, "origin": "i-source"}
@@ -151,11 +151,11 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
     REQUESTS.clear()
-    work = _Fetch(Request(7, TOKEN, [], allocate, feeds.append))
+    work = _Fetch(FetchRequest(7, TOKEN, [], allocate, feeds.append))
     until = time.monotonic() + patient(60)
     with pytest.raises(StreamError, match="closed"):
         work.take_from(*source(cut), until)
-    assert work.received == 4
+    assert work.received_bytes == 4
     assert (REQUESTS[0]["origin"], REQUESTS[0]["first"], REQUESTS[0]["generation"]) == (None, 0, 7)
     if goes_on is None:
         with pytest.raises(StreamError, match="the source begins at chunk"):
@@ -184,7 +184,7 @@ def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source:
         wanted = False
 
     address = source(answer)
-    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, on_progress=come)
+    request = FetchRequest(7, TOKEN, [address], allocate, wanted=lambda: wanted, on_progress=come)
     with pytest.raises(Superseded):
         fetch(request, patient(60))
     REQUESTS.clear()

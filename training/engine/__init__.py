@@ -81,7 +81,7 @@ class Engine(Protocol):
     def begin(self, array: Any) -> Callable[[], None]:
         """Prepare a push of gradients. `array` is the gradient that is computed last.
 
-        Returns a function that waits until `array` is computed, since a computed gradient is pushed at once.
+        Returns a function that waits until `array` is computed, which is when the push of `array` starts.
         """
 
     def wait(self, array: Any) -> None:
@@ -115,7 +115,7 @@ class Engine(Protocol):
 STORES = ("dist_sync", "dist_device_sync", "dist_sync_device")  # MXNet's kvstores that a script may name
 
 
-def store_named(name: Any) -> str | None:
+def kvstore_name(name: Any) -> str | None:
     """Return a kvstore's name in lower case, as MXNet ignores case, or None if the name is not one of `STORES`."""
     return name.lower() if isinstance(name, str) and name.lower() in STORES else None
 

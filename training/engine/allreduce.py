@@ -31,8 +31,8 @@ from dyntrain.training.engine.rendezvous import ADDRESS, PORT
 from dyntrain.training.protocol.engines import EngineName
 
 # A day: the coordinator decides which workers are lost, and ends a worker that never forms; Gloo's timeout must not.
-NO_BOUND_SECONDS = "86400"
-GRACE_SECONDS = 0.25  # for Horovod's threads to agree to end
+GLOO_TIMEOUT_SECONDS = "86400"
+GRACE_SECONDS = 0.25  # time for Horovod's threads to agree to end
 CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01  # timeout of an attempt to connect, and pause after it
 PROBE_TIMEOUT_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
 
@@ -41,7 +41,7 @@ class AllReduce:
     """The engine that uses Horovod. `host` is the address of this worker's network interface for Horovod."""
 
     name: EngineName = "horovod"
-    release: Literal["zeros", "error"] = "error"
+    release: Literal["zeros", "error"] = "error"  # survivors of a lost worker get an error
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -65,15 +65,15 @@ class AllReduce:
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
             HOROVOD_GLOO_IFACE=interface_of(self._host),
-            HOROVOD_GLOO_TIMEOUT_SECONDS=NO_BOUND_SECONDS,
+            HOROVOD_GLOO_TIMEOUT_SECONDS=GLOO_TIMEOUT_SECONDS,
         )
         os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which does not exist here
         _wait_for_listener(environment[ADDRESS], int(environment[PORT]))
-        earlier_sockets = set(_sockets())
+        earlier_sockets = set(_open_sockets())
         self._hvd.init()
         # These may include other connections of this process, e.g. of a state transfer. Such connections are closed
         # before a break, or are made again.
-        self._connections = set(_sockets()) - earlier_sockets
+        self._connections = set(_open_sockets()) - earlier_sockets
         # Each init() registers an exit handler that waits for the other workers. `abandon` must run before it.
         atexit.unregister(self.abandon)
         atexit.register(self.abandon)
@@ -103,16 +103,16 @@ class AllReduce:
         """
         probe_array = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe_array, op=self._hvd.Sum, name=f"probe {uuid4()}")
-        failed_event = threading.Event()
+        probe_failed = threading.Event()
 
         def watch_probe() -> None:
             try:
                 probe_array.wait_to_read()
             except mx.base.MXNetError:
-                failed_event.set()
+                probe_failed.set()
 
         threading.Thread(target=watch_probe, name="probe", daemon=True).start()
-        return failed_event.wait(PROBE_TIMEOUT_SECONDS)
+        return probe_failed.wait(PROBE_TIMEOUT_SECONDS)
 
     def break_off(self) -> None:
         for descriptor, inode in self._connections:
@@ -151,16 +151,16 @@ class HorovodStore:
         self._hvd = hvd
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        values = _nd_arrays(value)
-        outs = values if out is None else _nd_arrays(out)
-        sum_array = outs[0]
-        if len(values) > 1:
-            mx.nd.add_n(*[array.as_in_context(sum_array.context) for array in values], out=sum_array)
+        input_arrays = _nd_arrays(value)
+        output_arrays = input_arrays if out is None else _nd_arrays(out)
+        sum_array = output_arrays[0]
+        if len(input_arrays) > 1:
+            mx.nd.add_n(*[array.as_in_context(sum_array.context) for array in input_arrays], out=sum_array)
         elif out is not None:
-            values[0].copyto(sum_array)
+            input_arrays[0].copyto(sum_array)
         self._hvd.allreduce_(sum_array, op=self._hvd.Sum, name=str(key), priority=priority)
-        for output in outs[1:]:
-            sum_array.copyto(output)
+        for output_array in output_arrays[1:]:
+            sum_array.copyto(output_array)
 
     def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
         raise NotImplementedError("Horovod has no pushes in place of a dead worker")
@@ -199,7 +199,7 @@ def _wait_for_listener(address: str, port: int) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def _sockets() -> Iterator[tuple[int, int]]:
+def _open_sockets() -> Iterator[tuple[int, int]]:
     """Yield (descriptor, inode) of each open socket of this process.
 
     The inode identifies the socket, also after its descriptor number was reused.

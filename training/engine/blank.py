@@ -18,7 +18,7 @@ MAX_KEPT_BYTES = 2**31 - 1  # most bytes that a server may keep between two step
 
 
 def become(role: str, environment: dict[str, str]) -> None:
-    """Run the process's role: ps-lite's scheduler, a ps-lite server, or Horovod's rendezvous.
+    """Run as the process `role`: ps-lite's scheduler, a ps-lite server, or Horovod's rendezvous.
 
     A scheduler or server runs until all workers have left the group, and the rendezvous runs until it is killed.
 

@@ -26,13 +26,13 @@ def assign_key_numbers(sizes: Sequence[int], servers: int) -> list[int]:
     bytes has at most 4/3 of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends
     only on the arguments, so all workers compute the same numbers.
     """
-    first_number = pow(_STRIDE, -1, servers)
-    server_loads = [(0, server) for server in range(servers)]
-    key_counts = [0] * servers
+    stride_inverse = pow(_STRIDE, -1, servers)
+    server_loads = [(0, server) for server in range(servers)]  # (bytes, server)
+    key_counts = [0] * servers  # keys of each server so far
     key_numbers = [0] * len(sizes)
     for size_index in sorted(range(len(sizes)), key=lambda size_index: (-sizes[size_index], size_index)):
         load, server = heapq.heappop(server_loads)
-        key_numbers[size_index] = first_number * server % servers + servers * key_counts[server]
+        key_numbers[size_index] = stride_inverse * server % servers + servers * key_counts[server]
         key_counts[server] += 1
         heapq.heappush(server_loads, (load + sizes[size_index], server))
     return key_numbers

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import struct
 
-SIOCGIFADDR = 0x8915  # of linux/sockios.h
+SIOCGIFADDR = 0x8915  # request for an interface's address (linux/sockios.h)
 _NAME_BYTES = 16  # most bytes of an interface's name, with its final zero
 
 

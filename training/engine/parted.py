@@ -13,7 +13,7 @@ from dyntrain.training.engine.store import Part
 
 # A command without effect on a server that only sums. The first worker of each group always sends it (`CommandType` in
 # MXNet's src/kvstore/kvstore_dist_server.h).
-SYNC_MODE = 3  # number of the command
+SYNC_MODE_COMMAND = 3  # the command's number
 NOT_WRITTEN_BYTE = 0xA5  # a byte: four or more such bytes are a value that no sum has
 
 
@@ -60,19 +60,19 @@ class PartedStore:
 
         The servers' answer, a sum, overwrites `flat`.
         """
-        array = flat if part.whole is None else flat.reshape(part.whole)
-        self._native.pushpull(part.number, array, out=array)
+        part_array = flat if part.whole is None else flat.reshape(part.whole)
+        self._native.pushpull(part.number, part_array, out=part_array)
 
     def flush(self) -> None:
         """Wait until the servers have processed this worker's pushes, and all answers sent by the servers have arrived.
 
         A server processes a worker's messages one after another, and answers in the same order. MXNet's engine also
-        executes operations that are ready in order, as this engine has only one thread for CPU operations. With
+        executes ready operations in order, as this engine has only one thread for CPU operations. With
         MXNET_CPU_WORKER_NTHREADS above one, the engine nearly always keeps the order.
         """
         mx.nd.zeros((1,)).wait_to_read()
         mx.nd.zeros((1,)).wait_to_read()  # for operations that became ready meanwhile
-        self._native._send_command_to_servers(SYNC_MODE, "")
+        self._native._send_command_to_servers(SYNC_MODE_COMMAND, "")
         mx.nd.zeros((1,)).wait_to_read()
 
     def watch(self, array: Any) -> Callable[[], bool]:

@@ -23,14 +23,14 @@ from mxnet.base import _LIB, check_call
 from mxnet.kvstore.base import create  # mx.kv.create may be replaced by the elastic function
 
 _LIBC = ctypes.CDLL(None)
-_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.training.engine.store
+_SPLITTING_OFF = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.training.engine.store
 
 
 class PsLite:
     """The engine that uses ps-lite. `kind` is one of `STORES`. ps-lite of this worker listens on the address `host`."""
 
     name: EngineName = "pslite"
-    release: Literal["zeros", "error"] = "zeros"
+    release: Literal["zeros", "error"] = "zeros"  # survivors push zeros in place of a lost worker
 
     def __init__(self, kind: str = "dist_sync", host: str | None = None) -> None:
         self._kind, self._host = kind, host
@@ -48,7 +48,7 @@ class PsLite:
         self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
     ) -> dict[str, float]:
         began_at = time.monotonic()
-        os.environ.update(environment, DMLC_ROLE="worker", **_WHOLE_KEYS)
+        os.environ.update(environment, DMLC_ROLE="worker", **_SPLITTING_OFF)
         if self._host:
             os.environ["DMLC_NODE_HOST"] = self._host
         self._native = create(self._kind)
@@ -79,8 +79,8 @@ class PsLite:
         mx.nd.waitall()
         # Freeing the store leaves the group. Waiting for its last reference would take a garbage collection: 0.07 s of
         # a large model's pause.
-        native, self._native, self._store = self._native, None, None
-        native_handle, native.handle = native.handle, ctypes.c_void_p()
+        native_store, self._native, self._store = self._native, None, None
+        native_handle, native_store.handle = native_store.handle, ctypes.c_void_p()
         check_call(_LIB.MXKVStoreSetBarrierBeforeExit(native_handle, ctypes.c_int(0)))
         check_call(_LIB.MXKVStoreFree(native_handle))
 
@@ -89,6 +89,6 @@ class PsLite:
             # Freeing the store could wait for ever, and stop the servers that other workers use. If it is not freed,
             # ps-lite's destructors abort the process, so they must not run. The function registered last with on_exit
             # is called first, with the exit code of the script.
-            native, self._native, self._store = self._native, None, None
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+            native_store, self._native, self._store = self._native, None, None
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native_store))
             _LIBC.on_exit(_LIBC._exit, None)

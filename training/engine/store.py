@@ -23,7 +23,7 @@ class Part:
     key: str  # name of the gradient
     start: int  # first element, in the flattened gradient
     length: int  # number of elements
-    dtype: str
+    dtype: str  # type of the elements
     whole: tuple[int, ...] | None  # the gradient's shape if the gradient is not split
     number: int = 0  # the part's key in ps-lite
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # malloc.h; see `man 3 mallopt`
-MMAP_LARGEST = 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)  # glibc refuses more
-PIECE_BYTES = MMAP_LARGEST // 2  # largest single allocation of `fill_memory`
+MAX_MMAP_THRESHOLD = 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)  # glibc refuses more
+PIECE_BYTES = MAX_MMAP_THRESHOLD // 2  # largest single allocation of `fill_memory`
 _LIBC = ctypes.CDLL(None)
 
 
@@ -19,7 +19,7 @@ def keep_freed_memory(max_bytes: int) -> None:
     """
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, MMAP_LARGEST)
+        mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
         mallopt(M_TRIM_THRESHOLD, max_bytes)
 
 
@@ -37,12 +37,12 @@ def fill_memory(size: int) -> None:
     """Allocate, write and free `size` bytes, so that a process that keeps freed memory has this memory ready."""
     malloc, free = _LIBC.malloc, _LIBC.free
     malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-    allocated_pieces = []
+    piece_addresses = []
     for piece_start in range(0, size, PIECE_BYTES):
         piece_bytes = min(PIECE_BYTES, size - piece_start)
         if not (piece_address := malloc(piece_bytes)):
             break
-        allocated_pieces.append(piece_address)
+        piece_addresses.append(piece_address)
         ctypes.memset(piece_address, 0, piece_bytes)  # other threads continue meanwhile
-    for piece_address in allocated_pieces:
+    for piece_address in piece_addresses:
         free(piece_address)

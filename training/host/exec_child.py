@@ -22,8 +22,8 @@ import sys
 from collections.abc import Mapping
 
 PR_SET_PDEATHSIG = 1
-LATER = "DYNTRAIN_LATER_"  # prefix of variables that only PROGRAM may see
-LOADED = ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")  # like LD_*, these make the C library load files
+WITHHELD_PREFIX = "DYNTRAIN_LATER_"  # of variables that only PROGRAM may see
+LOADING_VARIABLES = ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")  # like LD_*, these make the C library load files
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -69,8 +69,8 @@ def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapp
     Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
     """
     return {
-        f"{LATER}{variable_name}"
-        if (variable_name.startswith("LD_") or variable_name in LOADED)
+        f"{WITHHELD_PREFIX}{variable_name}"
+        if (variable_name.startswith("LD_") or variable_name in LOADING_VARIABLES)
         and variable_value != supervisor_environment.get(variable_name)
         else variable_name: variable_value
         for variable_name, variable_value in environment.items()
@@ -79,12 +79,12 @@ def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapp
 
 def restore_withheld() -> None:
     """Restore the variables that `withhold_unsafe` renamed, once this process runs as its final user."""
-    for variable_name in [variable_name for variable_name in os.environ if variable_name.startswith(LATER)]:
-        os.environ[variable_name.removeprefix(LATER)] = os.environ.pop(variable_name)
+    for variable_name in [variable_name for variable_name in os.environ if variable_name.startswith(WITHHELD_PREFIX)]:
+        os.environ[variable_name.removeprefix(WITHHELD_PREFIX)] = os.environ.pop(variable_name)
 
 
 def main(parent: int, nice: int, command: list[str]) -> int:
-    """Replace this process by the program, with the arguments described above.
+    """Replace this process by the program in `command`, which may begin with `--cwd=` and `--user=`.
 
     Returns an exit code if the program cannot be executed.
     """

@@ -3,9 +3,9 @@
 A blank is an idle process that becomes a ps-lite scheduler or server when it gets a role. Without a fork server, each
 start of a ps-lite process would import MXNet, which takes seconds. (The fork server of `multiprocessing` allows no
 choice of environment, log and process group.) The function `serve` runs in the fork server, and the classes are used by
-the supervisor. The supervisor requests a blank by one datagram with a socket, the blank's *line*. The blank writes its
-pid to its line, reads `{"role": ..., "environment": {...}}` from its line, and writes `done` when its work has
-succeeded. When a blank dies, its line is closed. Blanks are killed when the fork server ends, and the fork server is
+the supervisor. The supervisor requests a blank by one datagram with the blank's socket. The blank writes its pid to its
+socket, reads `{"role": ..., "environment": {...}}` from its socket, and writes `done` when its work has succeeded.
+When a blank dies, its socket is closed. Blanks are killed when the fork server ends, and the fork server is
 killed when its supervisor ends.
 """
 
@@ -24,11 +24,11 @@ from dyntrain.training.host.exec_child import die_with_parent
 from dyntrain.training.host.inherited import InheritedSocket
 from dyntrain.training.timeouts import timeout
 
-FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inherits
-MAX_LINE_BYTES = 64 * 1024  # of the line with a blank's role
+FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # variable with the server's inherited file descriptor
+MAX_LINE_BYTES = 64 * 1024  # of the text line with a blank's role
 KILL_SECONDS = 5.0  # for a killed process to end
 DONE = b"done\n"  # sent by a blank whose work is done
-RunRole = Callable[[str, dict[str, str]], None]
+RunRole = Callable[[str, dict[str, str]], None]  # gets the role and its environment
 
 
 def serve(become: RunRole) -> int:
@@ -39,47 +39,47 @@ def serve(become: RunRole) -> int:
     `become` is called in the blank with the blank's role and environment. When the blank's work is done, `become`
     returns or raises SystemExit(0).
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the blanks: their lines close
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the blanks: their sockets close
     with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as request_socket:
         while True:
             request, descriptors, _, _ = socket.recv_fds(request_socket, 1, 1)
             if not request:
                 return 0
-            with socket.socket(fileno=descriptors[0]) as line:
+            with socket.socket(fileno=descriptors[0]) as blank_socket:
                 server_pid = os.getpid()
                 if os.fork() == 0:
                     request_socket.close()
-                    os._exit(_run_blank(line, server_pid, become))
+                    os._exit(_run_blank(blank_socket, server_pid, become))
 
 
-def _run_blank(line: socket.socket, server_pid: int, become: RunRole) -> int:
+def _run_blank(blank_socket: socket.socket, server_pid: int, become: RunRole) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
     try:
         die_with_parent(server_pid)
-        line.sendall(f"{os.getpid()}\n".encode())
-        with line.makefile("rb") as line_reader:
-            role_line = line_reader.readline(MAX_LINE_BYTES)
+        blank_socket.sendall(f"{os.getpid()}\n".encode())
+        with blank_socket.makefile("rb") as socket_reader:
+            role_line = socket_reader.readline(MAX_LINE_BYTES)
     except (OSError, SystemExit):  # the server is gone
         return 1
     if not role_line:
         return 0
-    role_order = json.loads(role_line)
+    role_message = json.loads(role_line)
     exit_code: object = 0
     try:
-        become(role_order["role"], role_order["environment"])
+        become(role_message["role"], role_message["environment"])
     except SystemExit as exit_request:
         exit_code = exit_request.code or 0
     if exit_code == 0:
         with contextlib.suppress(OSError):
-            line.sendall(DONE)
+            blank_socket.sendall(DONE)
     return exit_code if isinstance(exit_code, int) else 1
 
 
 class ForkServerSocket(InheritedSocket):
     """The supervisor's socket for requests to its fork server."""
 
-    variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
+    variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET  # environment variable, type of the sockets
 
     async def fork(self) -> Blank:
         """Request a blank from the fork server.
@@ -152,7 +152,7 @@ class Blank:
 
     async def stop(self) -> None:
         """Kill the blank, even if it has not started yet. Waits at most `KILL_SECONDS` for the end of the blank."""
-        self._writer.close()  # a blank that is forked later finds the line closed, and ends
+        self._writer.close()  # a blank that is forked later finds the socket closed, and ends
         process_handle, self._handle = self._handle, None
         if process_handle is None:
             return

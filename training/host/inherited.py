@@ -17,7 +17,7 @@ class InheritedSocket:
     """
 
     variable: ClassVar[str]  # environment variable with the child's file descriptor
-    kind: ClassVar[int] = socket.SOCK_STREAM
+    kind: ClassVar[int] = socket.SOCK_STREAM  # type of the sockets
 
     def __init__(self) -> None:
         self._parent_end, self._child_end = socket.socketpair(socket.AF_UNIX, self.kind)

@@ -24,20 +24,20 @@ def adopt_orphans() -> None:
 
 def descendants(root: int) -> list[int]:
     """Return the pids of all descendants of the process `root`, including zombies, from /proc."""
-    children: dict[int, list[int]] = {}
+    pids_by_parent: dict[int, list[int]] = {}
     for process_folder in Path("/proc").iterdir():
         if not process_folder.name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent_pid = int((process_folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent_pid, []).append(int(process_folder.name))
-    found_pids: list[int] = []
+            pids_by_parent.setdefault(parent_pid, []).append(int(process_folder.name))
+    descendant_pids: list[int] = []
     unvisited_pids = [root]
     while unvisited_pids:
-        child_pids = children.get(unvisited_pids.pop(), [])
-        found_pids.extend(child_pids)
+        child_pids = pids_by_parent.get(unvisited_pids.pop(), [])
+        descendant_pids.extend(child_pids)
         unvisited_pids.extend(child_pids)
-    return found_pids
+    return descendant_pids
 
 
 def ended(pid: int, wait_seconds: float = 0.0) -> bool:
@@ -60,14 +60,14 @@ def ended(pid: int, wait_seconds: float = 0.0) -> bool:
 
 def with_environment(assignment: str) -> list[int]:
     """Return the pids of this user's processes that were started with `assignment` (`NAME=value`) as a variable."""
-    expected_bytes = assignment.encode()
-    found_pids = []
+    assignment_bytes = assignment.encode()
+    matching_pids = []
     for process_folder in Path("/proc").iterdir():
         if process_folder.name.isdigit() and int(process_folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if expected_bytes in (process_folder / "environ").read_bytes().split(b"\0"):
-                    found_pids.append(int(process_folder.name))
-    return found_pids
+                if assignment_bytes in (process_folder / "environ").read_bytes().split(b"\0"):
+                    matching_pids.append(int(process_folder.name))
+    return matching_pids
 
 
 def kill_all(pids: list[int], signal_number: signal.Signals = signal.SIGKILL) -> None:

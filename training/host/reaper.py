@@ -21,7 +21,7 @@ from dyntrain.training.host.parentage import adopt_orphans, descendants, die_wit
 KILL_SECONDS = 5.0  # for killed descendants to end
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # signals that are passed on to the child
 AWAITED_SIGNALS = {*FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGUSR1}
-_reaper_pids: list[int] = []
+_reaper_pids: list[int] = []  # the reaper's pid, in the reaper's child
 
 
 def reaper_pid() -> int | None:
@@ -69,7 +69,7 @@ def _reap_children() -> dict[int, int]:
 
     If a signal ended the child, the code is minus the signal's number.
     """
-    exit_codes = {}
+    exit_codes = {}  # by pid
     with contextlib.suppress(ChildProcessError):
         while (wait_result := os.waitpid(-1, os.WNOHANG))[0]:
             exit_codes[wait_result[0]] = os.waitstatus_to_exitcode(wait_result[1])

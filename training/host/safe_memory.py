@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 
-SAFE_MEMORY = "DYNTRAIN_SAFE_MEMORY"  # inherited file descriptors, separated by commas
+SAFE_MEMORY = "DYNTRAIN_SAFE_MEMORY"  # variable with the inherited file descriptors, separated by commas
 log = logging.getLogger(__name__)
 
 
@@ -19,7 +19,7 @@ class SafeMemory:
 
     Workers and spares inherit `descriptors`, whose numbers are in the variables `environment`.
 
-    Without memory from the kernel, `descriptors` and `environment` are empty.
+    If the kernel gives no memory, `descriptors` and `environment` are empty.
     """
 
     def __init__(self) -> None:

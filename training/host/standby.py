@@ -14,7 +14,7 @@ import socket
 
 from dyntrain.training.host.inherited import InheritedSocket
 
-STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # inherited file descriptor of a spare
+STANDBY_VARIABLE = "DYNTRAIN_STANDBY_SOCKET"  # for a spare's inherited file descriptor
 
 
 def wait_until_needed() -> bool:
@@ -24,14 +24,14 @@ def wait_until_needed() -> bool:
 
     Raises SystemExit(0) if the supervisor has ended or no longer needs the spare.
     """
-    descriptor = os.environ.pop(STANDBY, None)
+    descriptor = os.environ.pop(STANDBY_VARIABLE, None)
     if descriptor is None:
         return False
-    with socket.socket(fileno=int(descriptor)) as line:
+    with socket.socket(fileno=int(descriptor)) as spare_socket:
         with contextlib.suppress(OSError):  # the order may have been sent nevertheless
-            line.sendall(b"r")
+            spare_socket.sendall(b"r")
         with contextlib.suppress(OSError):
-            if line.recv(1):
+            if spare_socket.recv(1):
                 return True
     raise SystemExit(0)
 
@@ -39,7 +39,7 @@ def wait_until_needed() -> bool:
 class StandbySocket(InheritedSocket):
     """The supervisor's end of the socket to a spare. Keep the socket open until the spare's process has ended."""
 
-    variable = STANDBY
+    variable = STANDBY_VARIABLE
 
     async def ready(self) -> bool:
         """Wait until the spare reports that it is ready. Returns False if the spare ended without a report."""

@@ -34,7 +34,7 @@ from dyntrain.training.launch.curves import curves
 from dyntrain.training.launch.earlier_job import decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts, instance_of
 from dyntrain.training.launch.hosts import address_of, reachable_address
-from dyntrain.training.launch.on_cluster import desk, launch_on_cluster
+from dyntrain.training.launch.on_cluster import desk_path, launch_on_cluster
 from dyntrain.training.launch.plan import LaunchError, Plan, is_for_cluster, parse, parse_for_cluster
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_spec import NodeSpec
@@ -58,10 +58,10 @@ SSH = (
     "-o",
     "ServerAliveInterval=5",
 )
-COPY_SECONDS = 600.0  # for one host
+COPY_SECONDS = 600.0  # longest copy of the job's directory to one host
 CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile, though the copy is complete
 FAILED = 1  # exit code
-RESTARTS = 5  # of a node process on a host that stays in the membership
+MAX_STARTS = 5  # of the node's program on a host that stays in the membership
 log = logging.getLogger("launch")
 
 
@@ -84,31 +84,31 @@ class Launcher:
     """Keeps the node's program running on each host of the job."""
 
     plan: Plan
-    directory: Path
+    directory: Path  # the job's directory
     hosts: FileHosts
     _node_processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
-    _start_counts: dict[str, int] = field(default_factory=dict)
+    _start_counts: dict[str, int] = field(default_factory=dict)  # starts of the node's program, by host
 
-    async def watch(self) -> None:
+    async def keep_nodes_running(self) -> None:
         """Keep the node's program running on each host until this task is cancelled, then stop all nodes."""
         try:
             while True:
-                await self.look()
+                await self.start_missing_nodes()
                 await asyncio.sleep(WATCH_SECONDS)
         finally:
             await asyncio.gather(*map(_end_node, self._node_processes.values()))
 
-    async def look(self) -> None:
+    async def start_missing_nodes(self) -> None:
         """Start the node's program on each host where it is not running.
 
-        Raises LaunchError if the program has failed more than `RESTARTS` times on every host.
+        Raises LaunchError if the program has failed more than `MAX_STARTS` times on every host.
         """
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
             await self._keep_node_running(host)
         self._start_counts = {
             host: start_count for host, start_count in self._start_counts.items() if host in self.hosts.hosts
         }
-        if all(self._start_counts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
+        if all(self._start_counts.get(host, 0) > MAX_STARTS for host in self.hosts.hosts):
             raise LaunchError("no host is left to train on: see the errors of ssh and of the nodes above")
 
     async def _keep_node_running(self, host: str) -> None:
@@ -119,8 +119,8 @@ class Launcher:
             del self._node_processes[host]  # the node left by order; if it is added again, the count restarts
             self._start_counts[host] = 0
         start_count = self._start_counts[host] = self._start_counts.get(host, 0) + 1
-        if start_count > RESTARTS:
-            if start_count == RESTARTS + 1:
+        if start_count > MAX_STARTS:
+            if start_count == MAX_STARTS + 1:
                 self._give_up_on_host(host)
             return
         is_base_host = host in self.plan.hosts
@@ -137,11 +137,11 @@ class Launcher:
 
         Raises LaunchError if the job has not begun and needs this host.
         """
-        failure_message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
+        failure_text = f"node at ip: {host} ended {MAX_STARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
-            raise LaunchError(f"{failure_message}. Repair this host, or remove it from the host file and lower -n")
-        log.error("%s. Remove it from host_worker; add it again once it is repaired", failure_message)
+            raise LaunchError(f"{failure_text}. Repair this host, or remove it from the host file and lower -n")
+        log.error("%s. Remove it from host_worker; add it again once it is repaired", failure_text)
 
     async def _launch_node(self, host: str, is_base_host: bool, runs_server: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
@@ -228,8 +228,8 @@ async def _end_node(process: asyncio.subprocess.Process) -> None:
 
 
 @contextlib.contextmanager
-def only_launch(directory: Path) -> Iterator[None]:
-    """Hold the lock of launches in `directory` within the context.
+def launch_lock(directory: Path) -> Iterator[None]:
+    """Hold the lock that lets only one launch run in `directory` at a time.
 
     Raises LaunchError if another launch holds the lock.
     """
@@ -249,7 +249,7 @@ def only_launch(directory: Path) -> Iterator[None]:
 
 
 async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
-    """Run a job.
+    """Run the job `plan` in `directory`.
 
     Returns 0 if the job finished, 1 if the job failed, and 130 after a signal to stop. If `hosts` is given, no host
     file is read.
@@ -258,7 +258,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     if decision.sentence:
         log.info("%s", decision.sentence)
     current_job = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
-    job = current_job.job
+    job_name = current_job.job
     hosts = hosts or FileHosts(
         directory,
         plan.hosts,
@@ -273,7 +273,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
         log.info("Created worker host log file %s", directory / HOST_LOG)
     options = Options(
         cluster=CLUSTER,
-        job=job,
+        job=job_name,
         started_at=current_job.started_at,
         limits=Limits(1, MOST_WORKERS),
         workers=len(plan.hosts),
@@ -283,31 +283,31 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
         boundary=plan.boundary,
         state_transfer=plan.state_transfer,
         servers=plan.serving,
-        checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job),
+        checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job_name),
     )
-    folder, master_id = JobFolder.of(directory, CLUSTER, job), instance_of(plan.master or plan.hosts[0])
+    folder, master_id = JobFolder.of(directory, CLUSTER, job_name), instance_of(plan.master or plan.hosts[0])
     try:
-        coordination = Coordinator(
+        coordinator = Coordinator(
             options, folder, hosts, plan.host, master_id, plan.port, events=plan.events, resumes=plan.resume
         )
     except OSError as error:
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
     async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
-        exit_code = await _run_job(plan, directory, hosts, coordination)
+        exit_code = await _run_job(plan, directory, hosts, coordinator)
     if exit_code == FAILED:
         failure_reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
-        log.error("%s has failed: %s; what happened is in %s", job, failure_reason, folder.events)
-    if exit_code == 0 and (absent_hosts := hosts.never_trained()):
-        log.error("%s has finished without %s, which never joined; see its errors above", job, absent_hosts)
+        log.error("%s has failed: %s; what happened is in %s", job_name, failure_reason, folder.events)
+    if exit_code == 0 and (absent_hosts := hosts.untrained_hosts()):
+        log.error("%s has finished without %s, which never joined; see its errors above", job_name, absent_hosts)
         return FAILED
     return exit_code
 
 
-async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
+async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordinator: Coordinator) -> int:
     """Run the coordinator and the nodes until the job ends or SIGINT or SIGTERM arrives. Returns the exit code."""
-    coordinator_task = asyncio.create_task(coordination.run())
-    nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).watch())
+    coordinator_task = asyncio.create_task(coordinator.run())
+    nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).keep_nodes_running())
     interrupt_event = asyncio.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signal_number, interrupt_event.set)
@@ -337,10 +337,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `dyntrain launch` with these arguments, and return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        if (path := desk()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
+        if (path := desk_path()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
             return launch_on_cluster(path, parse_for_cluster(argv))
         plan = parse(argv)
-        with only_launch(Path.cwd()):
+        with launch_lock(Path.cwd()):
             return asyncio.run(launch(plan, Path.cwd()))
     except LaunchError as error:
         print(f"launch: {error}", file=sys.stderr)  # noqa: T201

@@ -24,12 +24,12 @@ class EarlierJob:
     `position` is the position of the job's last commit.
     """
 
-    current: CurrentJob
+    current: CurrentJob  # name, start and command of the job
     outcome: str = ""  # finished, failed, or "" for an interrupted job
     position: Position = START  # of the last commit
 
     @property
-    def stopped_at(self) -> str:
+    def position_text(self) -> str:
         """The position of the job's last commit, as text for a message."""
         return f"epoch {self.position.epoch}, step {self.position.step}" if self.position.step else "its start"
 
@@ -42,21 +42,21 @@ class Decision:
     """
 
     job: CurrentJob | None = None  # to continue, or None for a new job
-    sentence: str = ""  # to log first
+    sentence: str = ""  # explains the decision, in the log
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """Return the last job of this folder, or None without one. Raises LaunchError if the job's files cannot be read."""
+    """Return the last job launched in this folder, or None. Raises LaunchError if the job's files cannot be read."""
     try:
-        current = read_current_job(current_job_file(directory, cluster))
-        entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
+        current_job = read_current_job(current_job_file(directory, cluster))
+        entries = read_journal(JobFolder.of(directory, cluster, current_job.job).ledger)
     except FileNotFoundError:
         return None
     except (OSError, Unreadable, ValueError) as error:
         raise LaunchError(f"the job of an earlier launch in this folder cannot be read: {error}") from error
-    options = Options(cluster, current.job, current.started_at, Limits(1, 1), 1)
-    job = recovered(options, lambda: "", entries, current.started_at)
-    return EarlierJob(current, job.outcome, job.commit[0] if job.commit else START)
+    options = Options(cluster, current_job.job, current_job.started_at, Limits(1, 1), 1)
+    job = recovered(options, lambda: "", entries, current_job.started_at)
+    return EarlierJob(current_job, job.outcome, job.commit[0] if job.commit else START)
 
 
 def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> Decision:
@@ -69,7 +69,7 @@ def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> 
             return Decision()
         outcome_text = "has failed" if earlier.outcome else "was interrupted"
         return Decision(
-            sentence=f"a new job begins. {earlier.current.job} {outcome_text} after {earlier.stopped_at}: to "
+            sentence=f"a new job begins. {earlier.current.job} {outcome_text} after {earlier.position_text}: to "
             "continue that job, interrupt this one and launch again with --resume"
         )
     if earlier is None:
@@ -83,5 +83,5 @@ def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> 
             "give that command, or omit --resume to begin a new job"
         )
     return Decision(
-        earlier.current, f"{job_name} continues from {earlier.stopped_at}; without --resume a new job begins"
+        earlier.current, f"{job_name} continues from {earlier.position_text}; without --resume a new job begins"
     )

@@ -54,22 +54,22 @@ class Rules:
     """
 
     base: tuple[str, ...]  # hosts that may not be removed
-    minimum: int = 1  # number of hosts
-    settle: float = 2.0  # seconds without a change
+    minimum: int = 1  # smallest number of hosts
+    settle: float = 2.0  # seconds that the file must stay unchanged
 
 
 @dataclass(frozen=True)
 class WatchedFile:
     """The present hosts of the job, the host file's last text, and the time when this text was first read.
 
-    An instance never changes: `look` returns a new instance.
+    An instance never changes: `with_new_text` returns a new instance.
     """
 
     hosts: tuple[str, ...]  # present hosts of the job
-    text: str = ""  # as last read
+    text: str = ""  # content of the host file, as last read
     changed_at: float = 0.0  # when `text` last changed
 
-    def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
+    def accept_at_once(self, text: str, rules: Rules) -> WatchedFile:
         """Return the state with the hosts of an existing host file, without waiting `settle` seconds.
 
         If the file is invalid, the state does not change.
@@ -77,7 +77,7 @@ class WatchedFile:
         hosts, verdict = judge(text, rules)
         return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
-    def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
+    def with_new_text(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
         """Return the state after `text` was read from the host file at time `now`, and the result of the edit."""
         if text != self.text:
             return replace(self, text=text, changed_at=now), EditResult.UNSETTLED
@@ -175,7 +175,7 @@ class FileHosts:
         self._watched = WatchedFile(tuple(hosts))
         self.log = HostLog(directory) if elastic else None
         if elastic and self.file.exists():
-            self._watched = self._watched.accepted_at_once(self._read_file(), self._rules)
+            self._watched = self._watched.accept_at_once(self._read_file(), self._rules)
         elif elastic:
             write_hosts(directory, hosts)
         self._addresses = {instance_of(host): host for host in self.hosts}
@@ -195,13 +195,13 @@ class FileHosts:
         if not self._elastic:
             return self._target()
         previous_hosts = self.hosts
-        self._watched, verdict = self._watched.look(self._read_file(), self._rules, self._clock())
+        self._watched, verdict = self._watched.with_new_text(self._read_file(), self._rules, self._clock())
         if verdict is EditResult.ACCEPTED:
             self._record_change(previous_hosts, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
         self._warn_of_refusal(verdict)
         return self._target()
 
-    def want(self, hosts: Sequence[str], cause: str) -> None:
+    def set_hosts(self, hosts: Sequence[str], cause: str) -> None:
         """Set the hosts of a job that has no host file."""
         previous_hosts, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
         self._record_change(previous_hosts, cause, cause)
@@ -216,25 +216,25 @@ class FileHosts:
     def _read_file(self) -> str:
         try:
             with self.file.open("rb") as host_file:
-                raw = host_file.read(MAX_FILE_BYTES + 1)
+                raw_text = host_file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise HostsError(f"{self.file}: {error.strerror}") from error
-        if len(raw) > MAX_FILE_BYTES:
+        if len(raw_text) > MAX_FILE_BYTES:
             raise HostsError(f"{self.file} is longer than {MAX_FILE_BYTES} bytes, so it cannot be a list of hosts")
-        if raw != self._raw:
-            self._raw, self._text = raw, self._with_addresses(raw)
+        if raw_text != self._raw:
+            self._raw, self._text = raw_text, self._with_addresses(raw_text)
         return self._text
 
-    def _with_addresses(self, raw: bytes) -> str:
-        """Return the text of `raw` with each host's name replaced by its address.
+    def _with_addresses(self, raw_text: bytes) -> str:
+        """Return `raw_text` as text, with each host's name replaced by its address.
 
         A line whose host cannot be looked up stays unchanged, and so does an incomplete text.
         """
         try:
-            text = decode_text(raw)
+            text = decode_text(raw_text)
             lines = lines_of(text, self.file.name)
         except ValueError:
-            return raw.decode("utf-8", "replace")
+            return raw_text.decode("utf-8", "replace")
         if not text.endswith("\n"):
             return text
         numbered_lines = dict(enumerate(text.splitlines(), 1))
@@ -244,8 +244,8 @@ class FileHosts:
                 self._destinations.setdefault(address, Host(address, line).destination)
                 if line.slots is not None:
                     self._slots.setdefault(address, line.slots)
-        host_lines = {line.number for line in lines}
-        return "".join(f"{content if number in host_lines else ''}\n" for number, content in numbered_lines.items())
+        line_numbers = {line.number for line in lines}
+        return "".join(f"{content if number in line_numbers else ''}\n" for number, content in numbered_lines.items())
 
     def destination(self, host: str) -> tuple[str, ...]:
         """The arguments of ssh that name the host with this address."""
@@ -255,7 +255,7 @@ class FileHosts:
         """The number of workers (`slots=`) in the host's first line, or None if the line gives no number."""
         return self._slots.get(host)
 
-    def never_trained(self) -> str:
+    def untrained_hosts(self) -> str:
         """The names of the base hosts that never trained in this job, or "" if no host trained."""
         idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
         return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""
@@ -284,9 +284,9 @@ class FileHosts:
         """Log a warning about an invalid edit of the host file, once for each edit."""
         is_refusal = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
         if is_refusal and verdict is not self._last_refusal:
-            refusal = verdict.value
+            refusal_text = verdict.value
             if verdict is EditResult.NO_ADDRESS:
                 line_number, invalid_line = _first_invalid_line(self._text)
-                refusal = f"line {line_number}: {invalid_line!r} {refusal}"
-            log.warning("%s %s; the membership stays as it is", self.file, refusal)
+                refusal_text = f"line {line_number}: {invalid_line!r} {refusal_text}"
+            log.warning("%s %s; the membership stays as it is", self.file, refusal_text)
         self._last_refusal = verdict if is_refusal else None

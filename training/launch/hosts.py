@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dyntrain.training.protocol.slots import MOST_SLOTS
 
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LOOK_UP_SECONDS = 10.0  # for ssh to read its settings
 
 
@@ -35,9 +35,9 @@ class Line:
     the number.
     """
 
-    number: int  # in the file, from 1
+    number: int  # of the line in the file, from 1
     host: str  # name or address, with the user for ssh
-    port: int | None = None  # of ssh
+    port: int | None = None  # port of ssh
     slots: int | None = None  # number of workers on the host
 
     @property
@@ -59,13 +59,13 @@ class Host:
     @property
     def destination(self) -> tuple[str, ...]:
         """The arguments of ssh that name the host, which precede the remote command."""
-        port = () if self.line.port is None else ("-p", str(self.line.port))
-        return (*port, "--", self.line.host)
+        port_option = () if self.line.port is None else ("-p", str(self.line.port))
+        return (*port_option, "--", self.line.host)
 
 
 def decode_text(raw: bytes) -> str:
     """Decode text in UTF-8 or UTF-16, with or without a byte order mark. Raises ValueError."""
-    text = raw.decode("utf-16" if raw.startswith(UTF16) else "utf-8-sig")
+    text = raw.decode("utf-16" if raw.startswith(UTF16_MARKS) else "utf-8-sig")
     if "\0" in text:
         raise ValueError("holds zero bytes")
     return text
@@ -80,12 +80,12 @@ def lines_of(text: str, source: str) -> list[Line]:
     for line_number, line_text in enumerate(text.splitlines(), 1):
         words = line_text.partition("#")[0].split()
         if words:
-            line = _line(line_number, words[0], source)
-            host_lines.append(replace(line, slots=_slots(line_number, words[1:], source)))
+            line = _parse_line(line_number, words[0], source)
+            host_lines.append(replace(line, slots=_parse_slots(line_number, words[1:], source)))
     return host_lines
 
 
-def _slots(line_number: int, words: Sequence[str], source: str) -> int | None:
+def _parse_slots(line_number: int, words: Sequence[str], source: str) -> int | None:
     slot_values = [word.partition("=")[2] for word in words if word.startswith("slots=")]
     if slot_values and not (
         slot_values[0].isascii() and slot_values[0].isdecimal() and 0 < int(slot_values[0]) <= MOST_SLOTS
@@ -94,7 +94,7 @@ def _slots(line_number: int, words: Sequence[str], source: str) -> int | None:
     return int(slot_values[0]) if slot_values else None
 
 
-def _line(line_number: int, word: str, source: str) -> Line:
+def _parse_line(line_number: int, word: str, source: str) -> Line:
     user, at_sign, host_and_port = word.rpartition("@")
     host, colon, port = host_and_port.rpartition(":")
     if host_and_port.startswith("[") and host_and_port.endswith("]"):
@@ -183,8 +183,8 @@ def address_towards(address: str) -> str:
 def is_local_address(address: str) -> bool:
     """Whether `address` is an address of this machine."""
     try:
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
+            probe_socket.bind((address, 0))
     except OSError:
         return False
     return True

@@ -11,13 +11,13 @@ from dyntrain.training import events
 class LauncherLines:
     """Makes the launcher's log lines for the events of one job. Pass each event of the job to `of`."""
 
-    _formed: bool = False
-    _announced: set[str] = field(default_factory=set)
+    _formed: bool = False  # whether a generation has formed
+    _announced: set[str] = field(default_factory=set)  # instances whose lines were made
 
     def of(self, event: events.Event) -> list[str]:
         """Return the launcher's log lines for an event.
 
-        A node gets only one line until it leaves, even if its program reconnects.
+        The lines of a node are made once until the node leaves, even if its program reconnects.
         """
         match event:
             case events.Formed():

@@ -21,21 +21,21 @@ from dyntrain.training import events
 from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
 from dyntrain.training.coordinator.progress import describe
 from dyntrain.training.launch.launcher_lines import LauncherLines
-from dyntrain.training.launch.plan import LaunchError, OnCluster
+from dyntrain.training.launch.plan import ClusterPlan, LaunchError
 from dyntrain.training.ledger import EventTail
 from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, EndQuestion, LaunchQuestion, Reply, ask
 
 LOOK_SECONDS = 0.2  # between checks for new events and output
 RETRY_SECONDS = 1.0  # between requests to the node's program
-EARLIER_LAUNCH_SECONDS = 60.0  # for the end of the previous launch
+EARLIER_LAUNCH_SECONDS = 60.0  # longest wait for the end of the previous launch
 QUIET_END_SECONDS = 2.0  # without output after the job's end, as the script may still print
-MAX_READ_BYTES = 1024 * 1024
+MAX_READ_BYTES = 1024 * 1024  # of the worker's output at once
 FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # as MXNet's launchers do
-FORWARDED_PREFIXES = ("MXNET_",)
+FORWARDED_PREFIXES = ("MXNET_",)  # of variables that the workers also get
 INTERRUPTED = 130  # exit code
 
 
-def desk() -> Path | None:
+def desk_path() -> Path | None:
     """Return the path of the socket to which launches are sent, or None if this machine is no node of a cluster."""
     if path := os.environ.get(VARIABLE):
         return Path(path)
@@ -51,7 +51,7 @@ def forwarded_environment() -> dict[str, str]:
     }
 
 
-def launch_on_cluster(path: Path, plan: OnCluster) -> int:
+def launch_on_cluster(path: Path, plan: ClusterPlan) -> int:
     """Launch a job on the cluster, and show its events and output until the job ends. Raises LaunchError.
 
     Returns 0 if the job finished, 1 if the job failed or was stopped, and 130 if the job continues after Ctrl-C.
@@ -112,8 +112,8 @@ def _ask_node(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
 class _JobStreams:
     """The job's events and the output of this node's worker since the launch."""
 
-    reply: Reply
-    _event_tail: EventTail = field(init=False)
+    reply: Reply  # answer of the node's program to the launch
+    _event_tail: EventTail = field(init=False)  # reads the job's new events
     _output_byte: int = field(init=False)  # bytes of the log that are shown
 
     def __post_init__(self) -> None:
@@ -131,8 +131,8 @@ class _JobStreams:
         except OSError:
             return []
 
-    def copy(self, output: BinaryIO) -> bool:
-        """Write the worker's new output to `output`. Returns whether there was any."""
+    def copy_new_output(self, output: BinaryIO) -> bool:
+        """Write the worker's new output to `output`. Returns whether there was new output."""
         new_output, self._output_byte = _read_new_output(Path(self.reply.log), self._output_byte)
         output.write(new_output)
         output.flush()
@@ -146,8 +146,8 @@ def _read_new_output(path: Path, start_byte: int) -> tuple[bytes, int]:
     """
     try:
         with path.open("rb") as output_file:
-            file_bytes = output_file.seek(0, os.SEEK_END)
-            output_file.seek(start_byte if start_byte <= file_bytes else 0)
+            file_size = output_file.seek(0, os.SEEK_END)
+            output_file.seek(start_byte if start_byte <= file_size else 0)
             new_output = output_file.read(MAX_READ_BYTES)
             return new_output, output_file.tell()
     except OSError:
@@ -164,7 +164,7 @@ def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
         try:
             while first_lines:
                 _print_line(first_lines.pop())  # inside the try, since the user may press Ctrl-C at once
-            if streams.copy(sys.stdout.buffer):
+            if streams.copy_new_output(sys.stdout.buffer):
                 last_output_at = time.monotonic()
             for event in streams.events():
                 if isinstance(event, events.Finished | events.Failed):
@@ -175,14 +175,14 @@ def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
         except KeyboardInterrupt:
             if exit_code is not None:
                 break
-            if not _confirms_end():
+            if not _confirm_end():
                 _print_line(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
                 return INTERRUPTED
             end_job()
     return exit_code
 
 
-def _confirms_end() -> bool:
+def _confirm_end() -> bool:
     """Ask the user whether to stop the job. Without a terminal, and after a second Ctrl-C, the answer is no."""
     if not sys.stdin.isatty():
         return False

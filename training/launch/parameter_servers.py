@@ -17,8 +17,8 @@ from shlex import join, quote
 from dyntrain.training.launch.hosts import decode_text, lines_of
 
 SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230  # of the parameter server, and of a host's first worker
-MOST_GPUS = 64
-HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # pattern of a host's name, which is also a file's name
+MOST_GPUS = 64  # on one host
+HOST_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # also the name of a file
 
 
 class TrainerError(ValueError):
@@ -32,7 +32,7 @@ class Training:
     `command` starts the training script, and does not contain the flags for the script's role.
     """
 
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # names of the hosts
     gpus: int  # number of GPUs on each host
     command: tuple[str, ...]  # of the training script, without the flags of its role
     log_dir: str  # folder for the processes' logs
@@ -45,7 +45,7 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
     except ValueError as error:
         raise TrainerError(str(error)) from error
     for host in hosts:
-        if not re.fullmatch(HOST, host):
+        if not re.fullmatch(HOST_PATTERN, host):
             raise TrainerError(f"{host!r} is no host")
     if not hosts:
         raise TrainerError("the workers file names no host")
@@ -62,17 +62,17 @@ def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str
 
 
 def _host_script(training: Training, host_number: int) -> str:
-    worker_tasks = range(host_number * (training.gpus or 1), (host_number + 1) * (training.gpus or 1))
+    task_indices = range(host_number * (training.gpus or 1), (host_number + 1) * (training.gpus or 1))
     commands = [_start_command(training, "ps", host_number, "")]
     commands += [
-        _start_command(training, "worker", task, str(gpu) if training.gpus else "")
-        for gpu, task in enumerate(worker_tasks)
+        _start_command(training, "worker", task_index, str(gpu_number) if training.gpus else "")
+        for gpu_number, task_index in enumerate(task_indices)
     ]
     # ssh starts no login shell, so read the profile with the cluster's environment
     return "\n".join(["[ ! -r /etc/profile ] || . /etc/profile", f"mkdir -p {quote(training.log_dir)}", *commands, ""])
 
 
-def _start_command(training: Training, role: str, task: int, gpu: str) -> str:
+def _start_command(training: Training, role: str, task_index: int, gpu: str) -> str:
     """Return a shell command that starts one process of the training.
 
     The process's input and output are redirected, since `ssh` would otherwise wait for the process to end.
@@ -88,6 +88,6 @@ def _start_command(training: Training, role: str, task: int, gpu: str) -> str:
         f"--worker_hosts={','.join(worker_addresses)}",
         f"--job_name={role}",
     ]
-    command = join([*training.command, *role_flags, f"--task_index={task}"])
-    log_path = quote(f"{training.log_dir}/{role}{task}")
+    command = join([*training.command, *role_flags, f"--task_index={task_index}"])
+    log_path = quote(f"{training.log_dir}/{role}{task_index}")
     return f"CUDA_VISIBLE_DEVICES='{gpu}' nohup {command} </dev/null >{log_path} 2>&1 &"

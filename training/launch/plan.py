@@ -65,34 +65,34 @@ class Plan:
     hosts: tuple[str, ...]  # addresses of the base hosts
     servers: int  # number of parameter servers
     launcher: str  # "ssh" or "local"
-    elastic: bool
+    elastic: bool  # whether hosts may join and leave
     host: str  # the coordinator's address
     port: int  # the coordinator's port; 0: any free port
-    command: tuple[str, ...]
-    clocks: Clocks
-    pause_seconds: float
-    worker_environment: dict[str, str]
-    server_environment: dict[str, str]
+    command: tuple[str, ...]  # the training command
+    clocks: Clocks  # time limits of the job
+    pause_seconds: float  # after which a job without enough workers or ps-lite processes fails
+    worker_environment: dict[str, str]  # variables of the workers
+    server_environment: dict[str, str]  # variables of the parameter servers
     destination: str | None  # folder on each host into which the directory is copied
-    warm_spares: int
-    segment_steps: int | None
+    warm_spares: int  # spare worker processes on each host
+    segment_steps: int | None  # steps between boundaries; None: only at epoch ends
     boundary: Literal["epoch", "segment"]  # where an edit of the host file takes effect
     checkpoint_dir: Path | None  # folder for commits
     events: Path | None  # file for a copy of the job's events
-    state_transfer: Literal["encrypted", "clear"]
-    serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
-    dt_scripts: bool = False
+    state_transfer: Literal["encrypted", "clear"]  # form of the state on the network
+    serving: Literal["base", "all"] = "base"  # hosts with a server; all: also hosts that join later
+    dt_scripts: bool = False  # whether the script is one of AWS Dynamic Training
     tensorboard: str | None = None  # folder or S3 address for TensorBoard's curves
-    resume: bool = False
+    resume: bool = False  # whether to continue the folder's last job
     master: str = ""  # the base host that runs the coordinator; "": the first
-    destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
+    destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ssh's arguments, by address
     workers_per_node: int | None = 1  # None: by the host file's slots=, or one
-    slots: Mapping[str, int] = field(default_factory=dict)  # from the host file, by address
+    slots: Mapping[str, int] = field(default_factory=dict)  # workers of each host, by address
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
     """Parse the command line of a job on given hosts. Raises LaunchError."""
-    return make_plan(_parser().parse_args(argv))
+    return make_plan(_make_parser().parse_args(argv))
 
 
 def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
@@ -100,7 +100,7 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 
     Returns False if the launch is for other hosts, or for this machine alone.
     """
-    args = _parser().parse_args(argv)
+    args = _make_parser().parse_args(argv)
     lists_own_nodes = args.hostfile is None or (
         workers is not None and args.hostfile.resolve() == Path(workers).resolve()
     )
@@ -108,20 +108,20 @@ def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class OnCluster:
+class ClusterPlan:
     """The checked command line of a launch on a cluster's node."""
 
     command: tuple[str, ...]  # the training command
     environment: dict[str, str]  # variables for the workers
-    dt_scripts: bool
+    dt_scripts: bool  # whether the script is one of AWS Dynamic Training
 
 
-def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
+def parse_for_cluster(argv: Sequence[str] | None) -> ClusterPlan:
     """Parse the command line of a launch on a cluster's node.
 
     Raises LaunchError for a wrong command line, and for any option that only the cluster's configuration may set.
     """
-    parser = _parser()
+    parser = _make_parser()
     args = parser.parse_args(argv)
     refused_options = [
         name for name, value in vars(args).items() if name not in _LAUNCH_OPTIONS and value != parser.get_default(name)
@@ -131,10 +131,10 @@ def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
         raise LaunchError(
             f"{option_names} cannot be given on a cluster, whose configuration decides this: omit the option"
         )
-    return OnCluster(_training_command(args), _worker_environment(args), args.dt_scripts)
+    return ClusterPlan(_training_command(args), _worker_environment(args), args.dt_scripts)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dyntrain launch",
         description="Launch a training job whose workers may join and leave.",
@@ -373,8 +373,8 @@ def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) 
     if hosts_file is None:
         if launcher == "ssh":
             raise LaunchError("--launcher ssh needs -H HOSTFILE")
-        addresses = [f"127.0.0.{number}" for number in range(1, workers + 1)]
-        return [Host(address, Line(number, address)) for number, address in enumerate(addresses, 1)]
+        addresses = [f"127.0.0.{host_number}" for host_number in range(1, workers + 1)]
+        return [Host(address, Line(line_number, address)) for line_number, address in enumerate(addresses, 1)]
     try:
         hosts = resolve_hosts(
             read_lines(hosts_file), f"host file {hosts_file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
@@ -393,12 +393,12 @@ def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) 
 
 def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
     """Return the environment variables that the options set for the workers."""
-    variables = {
+    option_variables = {
         ENGINE: args.engine,
         CHECKS_VARIABLE: args.checks,
         IGNORE_VARIABLE: ",".join(sorted(_parse_rule_codes(args.ignore))),
     }
-    nonempty_variables = {name: value for name, value in variables.items() if value}
+    nonempty_variables = {name: value for name, value in option_variables.items() if value}
     return {
         **_parse_assignments(args.env),
         **_parse_assignments(args.env_worker),
@@ -417,23 +417,23 @@ def _parse_rule_codes(text: str) -> frozenset[str]:
 
 def _channel_variables(channel_options: Sequence[str]) -> dict[str, str]:
     """Return the environment variables that tell the workers the address of each channel."""
-    variables = {}
+    channel_addresses = {}
     for name_and_source in channel_options:
         name, _, source = name_and_source.partition("=")
         try:
-            variables[channel_variable(name)] = checked_source(source)
+            channel_addresses[channel_variable(name)] = checked_source(source)
         except ChannelError as error:
             raise LaunchError(f"--channel {name_and_source}: {error}") from error
-    return variables
+    return channel_addresses
 
 
 def _parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
-    variables = {}
+    assigned_values = {}
     for assignment in assignments:
         assignment_match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", assignment, re.DOTALL)
         if not assignment_match:
             raise LaunchError(f"{assignment!r} is no NAME:VALUE")
-        variables[assignment_match[1]] = (
+        assigned_values[assignment_match[1]] = (
             os.environ.get(assignment_match[1], "") if assignment_match[2] is None else assignment_match[2]
         )
-    return variables
+    return assigned_values

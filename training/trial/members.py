@@ -76,7 +76,7 @@ async def make_changes(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
         if step in workers_by_step:
             next_hosts = hosts_of(hosts.hosts, workers_by_step[step], joined_count)
             joined_count += len(set(next_hosts) - set(hosts.hosts))
-            hosts.want(next_hosts, "the plan of this experiment")
+            hosts.set_hosts(next_hosts, "the plan of this experiment")
         hosts.reads, lost_count = 0, sum(kill.step <= step for kill in plan.kills)
         instance_names = [instance_of(host) for host in hosts.hosts]
         await _wait_until(partial(_are_workers_ready, order, hosts, instance_names, lost_count))

@@ -29,7 +29,7 @@ The digest by which the workers compare their states does not cover the statisti
 
 **Release.** A server of ps-lite counts the requests for a key, no matter which worker sent them. So when a worker dies,
 the control thread of a blocked survivor can push zeros in place of the dead worker (`session/generation/release.py`
-decides, `membership/step.py` pushes). On Horovod, the control thread aborts the all-reduce, and the training thread
+decides, `membership/step.py` pushes). With Horovod, the control thread aborts the all-reduce, and the training thread
 then either has all sums or reports that sums were lost. If a worker lost the sums of a step that another worker
 applied, it fetches the other worker's state.
 """

@@ -23,7 +23,7 @@ class RefusedByAll(Refused, Unrecoverable):
 
 PACKAGE_PREFIX = "dyntrain."
 CHECKING_FOLDERS = ("loop", "script", "data", "state")
-CHECKING_MODULES = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in CHECKING_FOLDERS))
+CHECKING_MODULES = ("dyntrain.training.job", *(f"dyntrain.training.worker.{folder}" for folder in CHECKING_FOLDERS))
 
 
 def raised_by_checks(error: BaseException) -> bool:
@@ -31,25 +31,25 @@ def raised_by_checks(error: BaseException) -> bool:
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    raised_in = "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
-    return isinstance(error, ValueError | RuntimeError) and raised_in.startswith(CHECKING_MODULES)
+    raising_module = "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
+    return isinstance(error, ValueError | RuntimeError) and raising_module.startswith(CHECKING_MODULES)
 
 
 def trace_for_people(error: BaseException) -> TracebackType | None:
     """Return the traceback to show the user: for dyntrain's own errors only the script's lines, otherwise all lines."""
-    from_dyntrain = type(error).__module__.startswith(PACKAGE_PREFIX)
-    if not (from_dyntrain or isinstance(error, Unrecoverable) or raised_by_checks(error)):
+    is_dyntrain_error = type(error).__module__.startswith(PACKAGE_PREFIX)
+    if not (is_dyntrain_error or isinstance(error, Unrecoverable) or raised_by_checks(error)):
         return error.__traceback__
-    script_lines: list[TracebackType] = []
+    script_traces: list[TracebackType] = []
     trace = error.__traceback__
     while trace is not None:
         if not str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE_PREFIX):
-            script_lines.append(trace)
+            script_traces.append(trace)
         trace = trace.tb_next
     shown_traceback = None
-    for script_line in reversed(script_lines):
+    for script_trace in reversed(script_traces):
         shown_traceback = TracebackType(
-            shown_traceback, script_line.tb_frame, script_line.tb_lasti, script_line.tb_lineno
+            shown_traceback, script_trace.tb_frame, script_trace.tb_lasti, script_trace.tb_lineno
         )
     return shown_traceback or error.__traceback__
 

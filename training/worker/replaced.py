@@ -16,13 +16,13 @@ class Replaced:
 
     def replace(self, owner: Any, name: str, make_replacement: Callable[[Any], Any]) -> None:
         has_own_attribute = name in vars(owner)  # otherwise the owner inherits the attribute
-        original = vars(owner)[name] if has_own_attribute else getattr(owner, name)
-        self._originals.setdefault((id(owner), name), (original, has_own_attribute))
-        setattr(owner, name, make_replacement(original))
+        original_value = vars(owner)[name] if has_own_attribute else getattr(owner, name)
+        self._originals.setdefault((id(owner), name), (original_value, has_own_attribute))
+        setattr(owner, name, make_replacement(original_value))
 
     def put_back(self, owner: Any, name: str) -> None:
-        original, has_own_attribute = self._originals.pop((id(owner), name))
+        original_value, has_own_attribute = self._originals.pop((id(owner), name))
         if has_own_attribute:
-            setattr(owner, name, original)
+            setattr(owner, name, original_value)
         else:
             delattr(owner, name)

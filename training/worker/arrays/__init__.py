@@ -15,7 +15,7 @@ def is_array(value: object) -> bool:
     return isinstance(value, mx.nd.NDArray)
 
 
-def doubles(numbers: Iterable[float]) -> Any:
+def float64_array(numbers: Iterable[float]) -> Any:
     """Return the numbers as a float64 array of MXNet, which a communication engine can sum over workers."""
     return mx.nd.array(numbers, dtype="float64")
 
@@ -35,7 +35,7 @@ def zeros(shape: Sequence[int], dtype: Any, like: Any = None) -> Any:
     return mx.nd.zeros(tuple(shape), ctx=None if like is None else like.context, dtype=dtype)
 
 
-def on_host(array: Any) -> Any:
+def copy_to_host(array: Any) -> Any:
     """Return a copy of the array in the CPU's memory."""
     return array.copyto(mx.cpu())
 

@@ -18,7 +18,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     workers could not get the momentum.
     """
 
-    type = "elastic"
+    type = "elastic"  # MXNet's name for this type of kvstore
     rank = 0  # the coordinator's number for this worker
     num_workers = 1
 

@@ -10,9 +10,9 @@ from typing import Any
 from dyntrain.training.feed.listing import in_parallel, list_objects, look_up_object
 from dyntrain.training.feed.places import ChannelError, S3Object, checked_name
 
-DATA, INDEX = ".rec", ".idx"
-VARIABLE = "DYNTRAIN_CHANNEL_"  # followed by the channel's name in capitals: its location
-ROOT_VARIABLE = "DYNTRAIN_CHANNELS"  # the root below which each channel has a folder of its name
+DATA, INDEX = ".rec", ".idx"  # endings of the objects' names
+VARIABLE_PREFIX = "DYNTRAIN_CHANNEL_"  # followed by the channel's name in capitals
+ROOT_VARIABLE = "DYNTRAIN_CHANNELS"  # variable with the S3 folder of all channels' folders
 log = logging.getLogger(__name__)
 
 
@@ -21,7 +21,7 @@ def channel_variable(channel_name: str) -> str:
 
     Raises ChannelError for an invalid name.
     """
-    return VARIABLE + checked_name(channel_name).upper().replace("-", "_")
+    return VARIABLE_PREFIX + checked_name(channel_name).upper().replace("-", "_")
 
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:

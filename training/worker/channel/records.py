@@ -31,7 +31,7 @@ CLIENT_SETTINGS = Config(
 )
 
 
-def make_client() -> Any:
+def make_s3_client() -> Any:
     return aws.session().client("s3", config=CLIENT_SETTINGS)
 
 
@@ -41,7 +41,7 @@ class Streams:
     A forked process opens its own connections. Above `MAX_OPEN_OBJECTS`, the least recently used object is closed.
     """
 
-    def __init__(self, connect: Callable[[], Any] = make_client) -> None:
+    def __init__(self, connect: Callable[[], Any] = make_s3_client) -> None:
         self.connect = connect
         self._lock = threading.Lock()
         self._pid = 0
@@ -88,11 +88,11 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
         with translated_s3_errors(index_object):
             return bytes(s3.get_object(Bucket=index_object.bucket, Key=index_object.key)["Body"].read())
 
-    data_and_index = objects_of(s3, source)
-    index_texts = in_parallel(read_index, [index_object for _, index_object in data_and_index])
+    object_pairs = objects_of(s3, source)
+    index_texts = in_parallel(read_index, [index_object for _, index_object in object_pairs])
     return [
         S3Records(data_object, record_starts_in_index(index_text, index_object, data_object.size), streams)
-        for (data_object, index_object), index_text in zip(data_and_index, index_texts, strict=True)
+        for (data_object, index_object), index_text in zip(object_pairs, index_texts, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-from dyntrain.training.engine import STORES, store_named
+from dyntrain.training.engine import STORES, kvstore_name
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Refused
@@ -64,7 +64,7 @@ def create(name: str = "local") -> Any:
     On a worker, raises Refused for all other distributed kvstores of MXNet, which would wait for servers that no
     launcher starts.
     """
-    if (elastic_kind := store_named(name)) is not None:
+    if (elastic_kind := kvstore_name(name)) is not None:
         return ModuleStore(Membership.join(elastic_kind), elastic_kind)
     if "dist" in str(name).lower() and read_control_file() is not None:
         Membership.join(STORES[0])  # so that the coordinator gets the error below

@@ -44,7 +44,7 @@ from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.undone.writes import Writes
 from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -207,7 +207,7 @@ class TrainingLoop:
         self.loading.begin(self.shares, config.local_batch_at_most)
         self.shares.group = batches_per_update(self.trainers, config.batching)
         self.updates = Updates(self, config)
-        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
+        self._state = TrainingState(net, *self.trainers, kept=KeptArrays(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
         self._listeners = Listeners(

@@ -204,7 +204,7 @@ class Trial:
                 _save_arrays(arrays_path, {**arrays, **_variable_arrays("end", loop)})
 
     def _record_arrays(self, loop: Any, **more: Any) -> None:
-        arrays = {f"{name} {label}": _sketch_of(array) for name, label, array in loop.state.compared()}
+        arrays = {f"{name} {label}": _sketch_of(array) for name, label, array in loop.state.compared_arrays()}
         _save_arrays(
             self._arrays_path(loop),
             {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},

@@ -39,9 +39,9 @@ from dyntrain.training.worker.membership.dialogue import Dialogue
 from pydantic import ValidationError
 from websockets.exceptions import WebSocketException
 
-Urgent = Abort | Pump | StepVerdict | Where
+UrgentOrder = Abort | Pump | StepVerdict | Where
 TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the supervisor starts the worker again
-CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
+CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"  # variable with the path of the control file
 log = logging.getLogger(__name__)
 
 
@@ -76,7 +76,7 @@ class CoordinatorClient:
         self,
         control: ControlFile,
         hello: WorkerHello,
-        urgent: Callable[[Urgent], None],
+        urgent: Callable[[UrgentOrder], None],
         clocks: Clocks | None = None,
         end: Callable[[int], None] = os._exit,
         safe: Callable[[], SafeCopy | None] = lambda: None,
@@ -152,9 +152,9 @@ class CoordinatorClient:
                 seconds_left = down_since + self._clocks.patience - time.monotonic()
                 with connected(
                     self._control.url, self._control.certificate, self._clocks, max(1.0, seconds_left)
-                ) as line:
+                ) as connection:
                     try:
-                        self._listen(line)
+                        self._listen(connection)
                     finally:
                         with self._lock:
                             self._connection = None
@@ -206,7 +206,7 @@ class CoordinatorClient:
             is_new = self._dialogue.accept(order)
         if not is_new:
             log.info("ignored a repeated or outdated order: %s", order.type)
-        elif isinstance(order, Urgent):
+        elif isinstance(order, UrgentOrder):
             self._urgent(order)
         else:
             self._orders.put(order)

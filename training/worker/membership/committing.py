@@ -16,8 +16,8 @@ COMMIT_NICENESS = 10  # niceness of the thread that writes a commit
 log = logging.getLogger(__name__)
 
 
-class Committing:
-    """Writes commits; The function `say` sends the outcome of each commit to the coordinator."""
+class CommitWriter:
+    """Writes commits. The function `say` sends the outcome of each commit to the coordinator."""
 
     def __init__(self, folder: JobFolder, say: Callable[[Committed | CommitFailed], object]) -> None:
         self._folder, self._say = folder, say
@@ -38,10 +38,10 @@ class Committing:
     ) -> None:
         """Start to write a commit.
 
-        `keep` contains the names of commits that must not be deleted (see `superseded` in
+        `keep` contains the names of commits that must not be deleted (see `superseded_commits` in
         `dyntrain.training.worker.state.checkpoint`).
 
-        Call `begin` only when `is_writing` is false. On slow storage, some boundaries are therefore not committed.
+        Call `begin` only when `is_writing` is false, so some boundaries are not committed on slow storage.
         """
         self._thread = threading.Thread(
             target=self._write, args=(generation, position, block, keep), name="commit", daemon=True

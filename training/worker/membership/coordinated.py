@@ -47,10 +47,10 @@ from dyntrain.training.protocol.slots import name_of
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averages_of, weighted_moments
-from dyntrain.training.worker.arrays import doubles, numbers_of, wait_for_all
+from dyntrain.training.worker.arrays import float64_array, numbers_of, wait_for_all
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
-from dyntrain.training.worker.membership.committing import Committing
+from dyntrain.training.worker.membership.committing import CommitWriter
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
@@ -65,8 +65,8 @@ log = logging.getLogger(__name__)
 
 
 class CoordinatedMembership(Membership):
-    shared = True
-    probes = True
+    shared = True  # the job can have other workers
+    probes = True  # the first batch is tried in children of this process
 
     def __init__(self, control: ControlFile, engine: Engine) -> None:
         self._control = control
@@ -77,7 +77,7 @@ class CoordinatedMembership(Membership):
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._folder = folder
         self._connection: CoordinatorClient | None = None  # from `enter` on
-        self._commits = Committing(folder, lambda message: self._client.say(message))
+        self._commits = CommitWriter(folder, lambda message: self._client.say(message))
         self._guard = StepGuard(
             self._engine, lambda message: self._client.say(message, awaits_answer=isinstance(message, Broken))
         )
@@ -167,7 +167,7 @@ class CoordinatedMembership(Membership):
                 self._leave(order)
             raise SystemExit(0)
         if isinstance(order, LoopOver):
-            return self._loop_over(order)
+            return self._end_loop(order)
         if not isinstance(order, Form):
             raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
         if self._holds:
@@ -191,8 +191,8 @@ class CoordinatedMembership(Membership):
         self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
         log.info("waiting for admission to job %s of cluster %s", self._control.job, self._control.cluster)
 
-    def _loop_over(self, order: LoopOver) -> Position:
-        """Handle the coordinator's order that the script's loop over epochs is over.
+    def _end_loop(self, order: LoopOver) -> Position:
+        """Handle the coordinator's order that the script's loop over epochs has ended.
 
         The job ends when the script ends, unless the script begins another loop.
         """
@@ -259,7 +259,7 @@ class CoordinatedMembership(Membership):
         elif isinstance(order, Proceed):
             self._proceed(order, position, None)
         elif isinstance(order, LoopOver):
-            position = self._loop_over(order)
+            position = self._end_loop(order)
         else:
             raise CoordinatorLost(f"expected an order at the boundary, got {order.type}")
         return position
@@ -274,7 +274,7 @@ class CoordinatedMembership(Membership):
         if isinstance(answer, Leave):
             self._leave(answer)
             raise SystemExit(0)
-        return order.position if answer is None else self._loop_over(answer)
+        return order.position if answer is None else self._end_loop(answer)
 
     def _form_generation(self, order: Form) -> Form | Leave | LoopOver | None:
         """Form one generation. Returns None after success, or a later order that replaced `order`.
@@ -283,14 +283,14 @@ class CoordinatedMembership(Membership):
         """
         began_at = time.monotonic()
         self._generation = order.generation
-        commits = self._commits.store(order.checkpoint_dir)
-        preparation = self._handover.prepare(order, commits, self._fetching_reporter(order.generation))
+        commit_store = self._commits.store(order.checkpoint_dir)
+        state_task = self._handover.prepare(order, commit_store, self._fetching_reporter(order.generation))
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began_at
         prepared_report: Prepared | CommitUnreadable = Prepared(generation=order.generation)
         waiting_since = time.monotonic()
         try:
-            while not preparation.safe_within(LOOK_SECONDS):
+            while not state_task.safe_within(LOOK_SECONDS):
                 if self._client.has_order:  # another member was lost, and this generation is void
                     return _replacing_order(self._client.order(), order)
         except TransferError as error:  # the coordinator sends the next order in bounded time
@@ -310,7 +310,7 @@ class CoordinatedMembership(Membership):
         self.expects(order.position, order.number, order.workers)
         self._phases |= self._engine.form(order.environment, self._keys)
         formed_at = time.monotonic()
-        kept_state = preparation.state.result()
+        kept_state = state_task.state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.cross_rank, self.numbered = order.cross_rank, True
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
@@ -388,7 +388,7 @@ class CoordinatedMembership(Membership):
         means, variances = self._state.statistics()
         if not len(means):
             return
-        statistics_vector = doubles(weighted_moments(means, variances, self._taken))
+        statistics_vector = float64_array(weighted_moments(means, variances, self._taken))
 
         def set_averages() -> None:
             if (averages := averages_of(numbers_of(statistics_vector))) is not None:

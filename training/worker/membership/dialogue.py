@@ -129,14 +129,14 @@ class Dialogue:
     def _accept_proceed(self, order: Proceed) -> bool:
         if order.generation != self.generation:
             return False
-        is_expected = (
+        expected_position = (
             self.pending.position
             if isinstance(self.pending, CheckIn)
             else order.position
             if isinstance(self.pending, Formed)
             else None
         )
-        if is_expected != order.position:
+        if expected_position != order.position:
             return False
         self.pending, self._position = None, order.position
         return True

@@ -26,13 +26,13 @@ from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitSto
 from dyntrain.training.worker.state.equal import digest
 from dyntrain.training.worker.state.safe_state import SafeStates
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import Request, Superseded, fetch
+from dyntrain.training.worker.transfer.fetching import FetchRequest, Superseded, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 
 NEWEST_SECONDS = 5.0  # limit for reading the newest safe state; the hello must be sent within 30 s
 # A state of at most so many bytes is fetched while ps-lite forms the group, which keeps its transfer out of the pause.
 # A larger state is fetched before: a slow or lost joiner can then be left out without a restart of the others.
-BESIDE_FORMATION = 256 << 20
+BESIDE_FORMATION = 256 << 20  # bytes of the largest state that is fetched while the group forms
 
 
 class WrongState(RuntimeError):
@@ -65,7 +65,7 @@ class JobState(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptState:
     """The training state at a generation's first position: as a packed block, with a digest and with timings."""
 
     block: memoryview  # the packed state
@@ -74,17 +74,17 @@ class Kept:
     seconds: dict[str, float]  # of each part of the work, by name
 
 
-class Preparation:
+class StateTask:
     """Obtains the training state at a generation's first position, on a background thread.
 
-    The attribute `state` is a future with the result, a `Kept`.
+    The attribute `state` is a future with the result, a `KeptState`.
     """
 
-    def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
+    def __init__(self, work: Callable[[threading.Event], KeptState], can_fetch_later: bool) -> None:
         self._safe = threading.Event()
         if can_fetch_later:
             self._safe.set()  # the state can be fetched from other workers during the formation
-        self.state: Future[Kept] = in_background(lambda: work(self._safe))
+        self.state: Future[KeptState] = in_background(lambda: work(self._safe))
         safe_event = self._safe  # a cycle through self would keep the state's memory until garbage collection
         self.state.add_done_callback(lambda _: safe_event.set())
 
@@ -158,7 +158,7 @@ class Handover:
 
     def prepare(
         self, order: Form, commits: CommitStore, on_progress: Callable[[int, int], None] = lambda received, size: None
-    ) -> Preparation:
+    ) -> StateTask:
         """Start to obtain the training state for the generation in `order`.
 
         The parameters must not be read or changed elsewhere until the coordinator's order to proceed. A later call
@@ -171,7 +171,7 @@ class Handover:
             on_progress(
                 0, self._state.nbytes
             )  # the coordinator's time limit depends on the size, also while the state is read from storage
-        return Preparation(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
+        return StateTask(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
         """Return a copy of the state at a boundary, for a commit.
@@ -204,7 +204,7 @@ class Handover:
 
     def _obtain_state(
         self, order: Form, commits: CommitStore, safe: threading.Event, on_progress: Callable[[int, int], None]
-    ) -> Kept:
+    ) -> KeptState:
         stopwatch = Stopwatch()
         fetched_feed = self._fetch_state(order, on_progress) if order.fetch else None
         if fetched_feed:
@@ -225,14 +225,14 @@ class Handover:
                 )
             feed = fetched_feed or self._pack_and_offer(order)
             stopwatch.lap("copy")
-            state_name = feed.name or checksum(feed.block).hex()
-            feed.finish(state_name)
-            self._safe_states.seal(feed.block, order.generation, order.position, state_name)
+            state_checksum = feed.name or checksum(feed.block).hex()
+            feed.finish(state_checksum)
+            self._safe_states.seal(feed.block, order.generation, order.position, state_checksum)
             safe.set()
             stopwatch.lap("seal")
         checks = self._state.checks(feed.block)
         stopwatch.lap("digest")
-        return Kept(feed.block, digest(array_checksum for _, array_checksum in checks), checks, stopwatch.laps)
+        return KeptState(feed.block, digest(array_checksum for _, array_checksum in checks), checks, stopwatch.laps)
 
     def _pack_and_offer(self, order: Form) -> Feed:
         """Pack the state, and offer the packed state to receivers before its checksum is known."""
@@ -242,7 +242,7 @@ class Handover:
         return feed
 
     def _fetch_state(self, order: Form, on_progress: Callable[[int, int], None]) -> Feed:
-        fetch_request = Request(
+        fetch_request = FetchRequest(
             generation=order.generation,
             token=order.transfer_token.get_secret_value(),
             sources=[(source.host, source.port) for source in order.sources],

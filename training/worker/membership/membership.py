@@ -52,8 +52,8 @@ class Membership:
     @property
     def output(self) -> Path:
         """The folder for the files that the script saves."""
-        trial_order_given = trial_order()
-        return Path("output") if trial_order_given is None else trial_order_given.folder / "output"
+        trial = trial_order()
+        return Path("output") if trial is None else trial.folder / "output"
 
     @property
     def writes(self) -> bool:
@@ -71,10 +71,10 @@ class Membership:
         """
         from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # a subclass of this class
 
-        engine_kind, control = engine_name(engine), read_control_file()
-        if control is None:
+        engine_kind, control_file = engine_name(engine), read_control_file()
+        if control_file is None:
             return Membership(ElasticKVStore(None))
-        return CoordinatedMembership(control, make_engine(engine_kind, kind, control.private_ip))
+        return CoordinatedMembership(control_file, make_engine(engine_kind, kind, control_file.private_ip))
 
     def enter(
         self,
@@ -139,9 +139,9 @@ class Membership:
     ) -> bool:
         """Push `arrays`, which are in the order of `keys`, and wait until each array contains its sum over all workers.
 
-        Returns False if nothing was pushed or the sums are lost, and then a new generation must be formed. After True,
-        call `apply`, which knows whether the sums are valid. `aside` says that the arrays are not a step's gradients,
-        so the time of the exchange is not measured.
+        Returns False if nothing was pushed or the sums are lost, and then a new generation must be formed. If the
+        result is True, call `apply`, which knows whether the sums are valid. `aside` says that the arrays are not a
+        step's gradients, so the time of the exchange is not measured.
         """
         push()
         return True

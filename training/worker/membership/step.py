@@ -36,7 +36,7 @@ from dyntrain.training.worker.membership.zeros import Zeros
 STEPS_PER_MEASUREMENT = 32
 MEASUREMENTS_KEPT = 15
 # When an answer is overdue by so many seconds, another zero is pushed. The time adapts to the speed of the links.
-ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0  # least and most seconds
 LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
 
@@ -64,7 +64,7 @@ class StepGuard:
         self.aborted = False
         self._own_seconds: deque[float] = deque(maxlen=MEASUREMENTS_KEPT)
         self._summed: float | None = None  # time when the sums of the previous exchange had arrived
-        self._measured: int | None = None  # the last group of OWN_STEPS steps that has its measurement
+        self._measured: int | None = None  # the last group of STEPS_PER_MEASUREMENT steps with a measurement
         self._exchange_seconds = 0.0  # of the last exchange of gradients
 
     def formed(self, generation: int, position: Position) -> None:
@@ -117,9 +117,9 @@ class StepGuard:
         """Push `arrays`, one for each of the engine's keys `key_numbers` (ascending), and wait for the arrays' sums.
 
         Returns False if the exchange was not begun or the sums are lost, and then a new generation must be formed.
-        After True, the sums may still be void, which `apply` finds out. `aside` says that the arrays are not a step's
-        gradients, so the time of the exchange is not measured. If the wait for the sums takes too long, the coordinator
-        ends this process.
+        If the result is True, the sums may still be void, which `apply` finds out. `aside` says that the arrays are not
+        a step's gradients, so the time of the exchange is not measured. If the wait for the sums takes too long, the
+        coordinator ends this process.
         """
         if not aside:
             self._measure_own_time(arrays)
@@ -190,7 +190,8 @@ class StepGuard:
         Returns False if the sums are void, and then a new generation must be formed.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
-        `reach` completes the step. After True, a new generation must be formed if the attribute `aborted` is true.
+        `reach` completes the step. If the result is True, a new generation must still be formed if the attribute
+        `aborted` is true.
         """
         with self._changed:
             if self.aborted and not self._step_reached(after):
@@ -294,16 +295,16 @@ class StepGuard:
         with self._pumping:
             if question != self._questions:
                 return
-            keys, windows = tuple(self._awaited_arrays(order.generation)), 1
-            if keys:
+            key_numbers, window_count = tuple(self._awaited_arrays(order.generation)), 1
+            if key_numbers:
                 self._wait_for_push()
                 self._engine.kvstore.flush()
                 self._engine.kvstore.flush()  # for parts pushed after the answers to the first flush
-                windows = len(windows_of(self._keys_of_numbers(keys)))
+                window_count = len(windows_of(self._keys_of_numbers(key_numbers)))
         if question == self._questions:
-            self._send_status(order, keys, windows)
+            self._send_status(order, key_numbers, window_count)
 
-    def _send_status(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
+    def _send_status(self, order: Abort, key_numbers: tuple[int, ...] = (), window_count: int = 1) -> None:
         with self._changed:
             if order.generation != self._generation:
                 return
@@ -314,8 +315,8 @@ class StepGuard:
                 position=self._applied,
                 answered=self._answered,
                 exchanges=self._exchanges,
-                keys=keys,
-                windows=windows,
+                keys=key_numbers,
+                windows=window_count,
             )
         self._say(step_status)
 
@@ -326,13 +327,13 @@ class StepGuard:
                 return
             began_at, zero_rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)
-            keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
+            gradient_keys = self._keys_of_numbers(order.keys or tuple(self._awaited_arrays(order.generation)))
             if order.window is not None:
-                keys = windows_of(keys)[order.window]
+                gradient_keys = windows_of(gradient_keys)[order.window]
             if order.fills:
-                zeros.fill(keys)
+                zeros.fill(gradient_keys)
             else:
-                own_keys = share_of(keys, order.share, order.shares)
+                own_keys = share_of(gradient_keys, order.share, order.shares)
                 arrays = self._awaited_arrays(order.generation)
                 answer_watches = {
                     key.number: store.watch(arrays[key.number]) for key in own_keys if key.number in arrays

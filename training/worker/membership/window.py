@@ -49,8 +49,8 @@ def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
     """
     bytes_by_share, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
-        least_loaded = bytes_by_share.index(min(bytes_by_share))
-        bytes_by_share[least_loaded] += key.nbytes
-        if least_loaded == number:
+        smallest_share = bytes_by_share.index(min(bytes_by_share))
+        bytes_by_share[smallest_share] += key.nbytes
+        if smallest_share == number:
             own_keys.append(key)
     return own_keys

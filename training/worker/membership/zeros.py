@@ -22,7 +22,7 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 
 
 @dataclass
-class _Pushed:
+class _PushedZeros:
     """The zeros that this worker has pushed for one part: their number, and the requests that are not answered yet."""
 
     count: int = 0  # zeros pushed so far
@@ -40,18 +40,18 @@ class Zeros:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._filled: dict[Any, _Pushed] = {}
-        self._owed: dict[Any, _Pushed] = {}
+        self._filled: dict[Any, _PushedZeros] = {}
+        self._owed: dict[Any, _PushedZeros] = {}
 
     def fill(self, keys: Sequence[Key]) -> None:
         """Push zeros once for each part, in place of this worker's own gradient.
 
         Waits until the servers have the zeros.
         """
-        for pushed in self._filled.values():
-            pushed.count_unanswered()  # frees the arrays of answered requests
+        for pushed_zeros in self._filled.values():
+            pushed_zeros.count_unanswered()  # frees the arrays of answered requests
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
-            self._filled[part] = _Pushed()
+            self._filled[part] = _PushedZeros()
             self._push_zeros(self._filled[part], part, 1)
         self._store.flush()
 
@@ -103,9 +103,9 @@ class Zeros:
         self, key: Key, count: int, workers: int, is_answered: Callable[[Key, Any], bool]
     ) -> Iterator[tuple[Any, int]]:
         """Yield each part of `key` with unanswered requests, and the number of zeros to push for the part now."""
-        is_first_missing = True
+        is_first_open_part = True
         for part in key.parts:
-            own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _Pushed())
+            own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _PushedZeros())
             open_requests = owed_push.count_unanswered()
             is_part_answered = is_answered(key, part) if own_push is None else not own_push.count_unanswered()
             if (
@@ -117,14 +117,14 @@ class Zeros:
                     yield part, 0
                 continue
             missing_zeros = max(0, count - owed_push.count)
-            yield part, min(1, missing_zeros) if is_first_missing else missing_zeros
-            is_first_missing = False
+            yield part, min(1, missing_zeros) if is_first_open_part else missing_zeros
+            is_first_open_part = False
 
-    def _push_zeros(self, pushed: _Pushed, part: Any, count: int) -> None:
+    def _push_zeros(self, pushed_zeros: _PushedZeros, part: Any, count: int) -> None:
         """Push zeros by `pushpull`, never by `push`, as the servers do not answer a plain push after a pushpull."""
         for _ in range(count):
             zero_array = zeros((part.length,), part.dtype)
             zero_array.wait_to_read()
             self._store.pushpull_part(part, zero_array)
-            pushed.unanswered_requests.append((zero_array, self._store.watch(zero_array)))
-            pushed.count += 1
+            pushed_zeros.unanswered_requests.append((zero_array, self._store.watch(zero_array)))
+            pushed_zeros.count += 1

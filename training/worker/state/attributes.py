@@ -18,18 +18,18 @@ import mxnet as mx  # isort: skip
 
 MAX_ARRAY_VALUES = 4096  # most elements of an array that is sent as an attribute
 MAX_DEPTH = 6  # most levels of nested values
-_NO_VALUES = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
-_NO_VALUE: Any = object()
+_SKIPPED_TYPES = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
+_NO_VALUE: Any = object()  # stands for an attribute that is not sent
 
 
-class Unfit(ValueError):
+class AttributeTooLarge(ValueError):
     """The value of an attribute is too large to be sent. The message names the attribute."""
 
 
 def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Return the attributes of `owner` that are plain values, in a form that JSON can represent.
 
-    Raises Unfit if an array is too large.
+    Raises AttributeTooLarge if an array is too large.
     """
     return _encoded_attributes(owner, without, type(owner).__name__, (id(owner),))
 
@@ -60,9 +60,9 @@ def _encoded_attributes(
     for name, value in sorted(vars(owner).items()):
         if name in without:
             continue
-        encoded = _encode(value, f"{path}.{name}", enclosing_ids)
-        if encoded is not _NO_VALUE:
-            encoded_fields[name] = encoded
+        encoded_value = _encode(value, f"{path}.{name}", enclosing_ids)
+        if encoded_value is not _NO_VALUE:
+            encoded_fields[name] = encoded_value
     return encoded_fields
 
 
@@ -73,7 +73,7 @@ def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
         return value.item()
     if isinstance(value, np.ndarray | mx.nd.NDArray):
         if value.size > MAX_ARRAY_VALUES:
-            raise Unfit(
+            raise AttributeTooLarge(
                 f"{path} is an array of {value.size} values: keep the array in the optimizer's "
                 "state (create_state), which is sent to workers that join"
             )
@@ -84,7 +84,7 @@ def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
     if (
         id(value) in enclosing_ids
         or len(enclosing_ids) > MAX_DEPTH
-        or isinstance(value, _NO_VALUES)
+        or isinstance(value, _SKIPPED_TYPES)
         or callable(getattr(value, "acquire", 0))
     ):
         return _NO_VALUE
@@ -136,19 +136,19 @@ def _decode(encoded: Any, present: Any) -> Any:
             else [None] * len(encoded["items"])
         )
         decoded_parts = [
-            _decode(encoded_part, present)
-            for encoded_part, present in zip(encoded["items"], present_items, strict=True)
+            _decode(encoded_part, present_item)
+            for encoded_part, present_item in zip(encoded["items"], present_items, strict=True)
         ]
         return tuple(decoded_parts) if isinstance(present, tuple) else decoded_parts
     if "entries" in encoded:
         present_entries = present if isinstance(present, dict) else {}
-        keys = [tuple(key) if isinstance(key, list) else key for key, _ in encoded["entries"]]
+        entry_keys = [tuple(key) if isinstance(key, list) else key for key, _ in encoded["entries"]]
         decoded_parts = [
             _decode(encoded_part, present_entries.get(key))
-            for key, (_, encoded_part) in zip(keys, encoded["entries"], strict=True)
+            for key, (_, encoded_part) in zip(entry_keys, encoded["entries"], strict=True)
         ]
         present_entries.clear()
-        present_entries.update(zip(keys, decoded_parts, strict=True))
+        present_entries.update(zip(entry_keys, decoded_parts, strict=True))
         return present_entries
     if present is not None:
         restore(present, encoded["fields"])

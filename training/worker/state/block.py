@@ -21,13 +21,13 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 
     Raises StateError if the header is missing or damaged.
     """
-    header_bytes = int.from_bytes(block[:HEADER_LENGTH_BYTES], "big")
-    if not 0 < header_bytes <= len(block) - HEADER_LENGTH_BYTES:
+    header_length = int.from_bytes(block[:HEADER_LENGTH_BYTES], "big")
+    if not 0 < header_length <= len(block) - HEADER_LENGTH_BYTES:
         raise StateError("the state has no header")
     try:
         return json.loads(
-            bytes(block[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + header_bytes])
-        ), HEADER_LENGTH_BYTES + header_bytes
+            bytes(block[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + header_length])
+        ), HEADER_LENGTH_BYTES + header_length
     except ValueError as error:
         raise StateError(f"the state's header is damaged: {error}") from error
 

@@ -9,7 +9,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.state.slots import Slot, slot, zeros_like
 
 
-class Carried:
+class CarriedGradients:
     """The gradients of `parameters` that are carried over a boundary.
 
     Each carried gradient is the sum over all workers.
@@ -49,11 +49,11 @@ class Carried:
         Returns whether nonzero gradients were carried before the call, and no gradients are carried after the call.
         """
         held_params = {id(param): param for param in self.accumulated if id(param) in self._arrays}
-        had_nonzero = any(_has_nonzero(self._arrays[param_id][0]) for param_id in held_params)
+        had_nonzero_sums = any(_has_nonzero(self._arrays[param_id][0]) for param_id in held_params)
         for param_id, param in held_params.items():
             if not any(map(_has_nonzero, param.list_grad())):
                 del self._arrays[param_id]
-        return had_nonzero and not any(param_id in self._arrays for param_id in held_params)
+        return had_nonzero_sums and not any(param_id in self._arrays for param_id in held_params)
 
     def drop(self) -> None:
         self._arrays.clear()

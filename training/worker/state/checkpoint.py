@@ -41,7 +41,7 @@ def commit_name(generation: int, step: int) -> str:
     return f"{generation:06d}-{step:012d}{SUFFIX}"
 
 
-def superseded(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
+def superseded_commits(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
     """Return the names of the commits in `names` that may be deleted.
 
     `written` are the commits that this process wrote, oldest first, and the last of `written` was just written. The
@@ -78,7 +78,7 @@ class CommitStore:
     ) -> str:
         """Write a commit.
 
-        Returns the commit's name once the commit is on disk. For the argument `keep`, see `superseded`.
+        Returns the commit's name once the commit is on disk. For the argument `keep`, see `superseded_commits`.
 
         Raises CheckpointError if the commit cannot be written. After an error, the earlier commits are unchanged.
         """
@@ -100,7 +100,7 @@ class CommitStore:
             path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"
         ]
         self._written = (*self._written, file_name)[-COMMITS_KEPT:]
-        for obsolete_file in [*superseded(self._names(), self._written, keep), *partial_files]:
+        for obsolete_file in [*superseded_commits(self._commit_names(), self._written, keep), *partial_files]:
             with contextlib.suppress(OSError):  # the next commit retries
                 (self._directory / obsolete_file).unlink()
         return file_name
@@ -125,5 +125,5 @@ class CommitStore:
             raise CommitDamaged(f"commit {name} in {self._directory} is damaged: its checksum is wrong")
         return block
 
-    def _names(self) -> list[str]:
+    def _commit_names(self) -> list[str]:
         return sorted(path.name for path in self._directory.glob(f"*{SUFFIX}"))

@@ -22,12 +22,12 @@ def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: byt
     cache. Raises OSError, and an incomplete file may then exist.
     """
     block_view = memoryview(block)
-    written_bytes = (
+    bytes_written = (
         _write_direct(path, block_view) if np.frombuffer(block_view, np.uint8).ctypes.data % ALIGNMENT == 0 else 0
     )
-    with path.open("r+b" if written_bytes else "wb") as file:
-        file.seek(written_bytes)
-        file.write(block_view[written_bytes:])
+    with path.open("r+b" if bytes_written else "wb") as file:
+        file.seek(bytes_written)
+        file.write(block_view[bytes_written:])
         file.write(trailer)
         file.flush()
         os.fsync(file.fileno())
@@ -45,17 +45,17 @@ def _write_direct(path: Path, block_view: memoryview) -> int:
         if error.errno == errno.EINVAL:
             return 0
         raise
-    written_bytes = 0
+    bytes_written = 0
     try:
         while (
-            written_bytes < aligned_size and written_bytes % ALIGNMENT == 0
+            bytes_written < aligned_size and bytes_written % ALIGNMENT == 0
         ):  # a write may be cut short anywhere: the remaining data goes through the cache
-            written_bytes += os.write(
-                descriptor, block_view[written_bytes : min(written_bytes + CHUNK_BYTES, aligned_size)]
+            bytes_written += os.write(
+                descriptor, block_view[bytes_written : min(bytes_written + CHUNK_BYTES, aligned_size)]
             )
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
     finally:
         os.close(descriptor)
-    return written_bytes
+    return bytes_written

@@ -22,16 +22,16 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
     scalars_to_compare = dict(header["scalars"])
     if header["position"]["offset"] == 0:
         # At an epoch's start, one worker's script may have set the epoch's rate already and another's not yet.
-        for entry in ("values", "untouched"):
-            scalars_to_compare.pop(entry, None)
+        for entry_name in ("values", "untouched"):
+            scalars_to_compare.pop(entry_name, None)
     equal_values = [header["layout"], header["position"], scalars_to_compare, header["own"].get(SUMMED)]
     array_checksums = [checksum(json.dumps(equal_values, sort_keys=True).encode()).hex()[:16]]
-    for entry, shape, dtype in header["arrays"]:
-        if entry.startswith("a"):  # each worker's own arrays, which come last
+    for entry_name, shape, dtype in header["arrays"]:
+        if entry_name.startswith("a"):  # each worker's own arrays, which come last
             break
-        array_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        array_checksums.append(checksum(memoryview(block)[offset : offset + array_bytes]).hex()[:16])
-        offset += array_bytes
+        array_size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        array_checksums.append(checksum(memoryview(block)[offset : offset + array_size]).hex()[:16])
+        offset += array_size
     return array_checksums
 
 

@@ -28,7 +28,7 @@ class NamedArray(NamedTuple):
     running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 
 
-class Kept:
+class KeptArrays:
     """The arrays that the script passed to `job.keep`.
 
     Raises ValueError for arguments that cannot be kept, and later if the shapes of the arrays have changed.
@@ -53,13 +53,13 @@ class Kept:
         if (
             shapes := [(named_array.label, _shapes_text(named_array.copies)) for named_array in named_arrays]
         ) != self._first_shapes:
-            changed = sorted(
+            changes = sorted(
                 f"{label}: {present_shapes}"
                 for label, present_shapes in shapes
                 if (label, present_shapes) not in self._first_shapes
             )
             raise ValueError(
-                f"the arguments of job.keep() have other arrays than at first ({'; '.join(changed) or 'fewer'}): their "
+                f"the arguments of job.keep() have other arrays than at first ({'; '.join(changes) or 'fewer'}): their "
                 "number, shapes and types must stay the same, on all workers"
             )
         return named_arrays
@@ -93,15 +93,15 @@ def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedA
     if isinstance(holder, mx.nd.NDArray):
         yield NamedArray(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):
-        for item_number, item in enumerate(holder):
-            yield from _named_arrays_in(item, f"{label}[{item_number}]")
+        for index, item in enumerate(holder):
+            yield from _named_arrays_in(item, f"{label}[{index}]")
     elif isinstance(holder, dict):
         for key, item in holder.items():
             yield from _named_arrays_in(item, f"{label}[{key}]", str(key))
     elif parameters := _parameters(holder):
-        for item_number, param in enumerate(parameters):
+        for index, param in enumerate(parameters):
             running_name = param.name if is_running(param.name) else ""
-            yield NamedArray(f"{label} parameter {item_number}", param.list_data(), running_name)
+            yield NamedArray(f"{label} parameter {index}", param.list_data(), running_name)
     else:
         raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {ACCEPTED_HOLDERS}")
 

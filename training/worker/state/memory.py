@@ -37,17 +37,17 @@ class Memory:
                 raise ValueError(
                     f"job.memory({name}=...) fails: a name that begins with an underscore cannot be an attribute"
                 )
-            self._values[name] = _copied_value(name, value)
+            self._values[name] = _copy_value(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in vars(self).get("_values", {}):
-            raise AttributeError(_unknown_name(name))
+            raise AttributeError(_unknown_name_text(name))
         return self._values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
-            raise AttributeError(_unknown_name(name))
-        self._values[name] = _copied_value(name, value)
+            raise AttributeError(_unknown_name_text(name))
+        self._values[name] = _copy_value(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted(self._values)
@@ -89,29 +89,29 @@ class Memories:
 
         A list, dictionary or array is changed in place, as the script may have another reference to the same object.
         """
-        encoded = own.get("memory", {})
-        if len(json_text := json.dumps(encoded)) > MAX_JSON_CHARACTERS:
+        encoded_values = own.get("memory", {})
+        if len(json_text := json.dumps(encoded_values)) > MAX_JSON_CHARACTERS:
             raise ValueError(
                 f"job.memory holds {len(json_text)} characters as JSON, and must stay below {MAX_JSON_CHARACTERS}: "
                 "it travels with every "
                 "state; write long histories to job.output"
             )
         for values in self._all_values():
-            for name in values.keys() & encoded.keys():
-                values[name] = _updated_in_place(values[name], _decode(encoded[name]))
+            for name in values.keys() & encoded_values.keys():
+                values[name] = _update_in_place(values[name], _decode(encoded_values[name]))
 
     def _all_values(self) -> Iterator[dict[str, Any]]:
         for memory in self._memories:
             yield vars(memory)["_values"]
 
 
-def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def value_checksums(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return (name, checksum) of each value in `job.memory`.
 
     Two checksums are equal if the values are equal in Python.
     """
     return tuple(
-        (f"job.memory.{name}", f"{zlib.crc32(_canonical(value).encode()):08x}")
+        (f"job.memory.{name}", f"{zlib.crc32(_canonical_text(value).encode()):08x}")
         for name, value in sorted(own.get("memory", {}).items())
     )
 
@@ -137,7 +137,7 @@ def _encode(name: str, value: Any, depth: int = 0) -> Any:
         array_kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # both of MXNet's kinds of array
         return {
             **plain_array(value),
-            **next(({name: True} for name, array_type in array_kinds.items() if isinstance(value, array_type)), {}),
+            **next(({kind: True} for kind, array_type in array_kinds.items() if isinstance(value, array_type)), {}),
         }
     if depth < MAX_DEPTH:
         if type(value) in (list, tuple):
@@ -166,22 +166,22 @@ def _decode(encoded: Any) -> Any:
     )
 
 
-def _copied_value(name: str, value: Any) -> Any:
+def _copy_value(name: str, value: Any) -> Any:
     return _decode(_encode(name, value))
 
 
-def _canonical(encoded: Any) -> str:
+def _canonical_text(encoded: Any) -> str:
     """Return a string that is the same for equal values, such as 0, 0.0 and False, or dictionaries in another order."""
     if isinstance(encoded, dict):
         if "dict" in encoded:
-            return f"{{{','.join(sorted(f'{key!r}:{_canonical(item)}' for key, item in encoded['dict']))}}}"
-        return f"{{{','.join(f'{type_name}:{_canonical(item)}' for type_name, item in sorted(encoded.items()))}}}"
+            return f"{{{','.join(sorted(f'{key!r}:{_canonical_text(item)}' for key, item in encoded['dict']))}}}"
+        return f"{{{','.join(f'{type_name}:{_canonical_text(item)}' for type_name, item in sorted(encoded.items()))}}}"
     if isinstance(encoded, list):
-        return f"[{','.join(map(_canonical, encoded))}]"
+        return f"[{','.join(map(_canonical_text, encoded))}]"
     return repr(encoded + 0.0) if isinstance(encoded, int | float) and abs(encoded) < 2**53 else repr(encoded)
 
 
-def _updated_in_place(present: Any, value: Any) -> Any:
+def _update_in_place(present: Any, value: Any) -> Any:
     if type(present) is type(value):
         if isinstance(present, list):
             present[:] = value
@@ -199,5 +199,5 @@ def _updated_in_place(present: Any, value: Any) -> Any:
     return value
 
 
-def _unknown_name(name: str) -> str:
+def _unknown_name_text(name: str) -> str:
     return f"job.memory has no {name!r}: give it a first value, job.memory({name}=...), before job.epochs()"

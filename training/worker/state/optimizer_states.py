@@ -44,26 +44,26 @@ class OptimizerStates:
                 updater.states_synced[param_number] = True
 
     @property
-    def untouched(self) -> list[list[int]]:
+    def untouched_states(self) -> list[list[int]]:
         """The (trainer, parameter) numbers of the optimizer states that were not updated or loaded since creation."""
         return [
             [trainer_number, param_number]
-            for (trainer_number, param_number), unused in self._unused.items()
-            if self._is_unchanged(trainer_number, param_number, unused)
+            for (trainer_number, param_number), unused_states in self._unused.items()
+            if self._is_unchanged(trainer_number, param_number, unused_states)
         ]
 
-    def _is_unchanged(self, trainer_number: int, param_number: int, unused: list[Any]) -> bool:
+    def _is_unchanged(self, trainer_number: int, param_number: int, unused_states: list[Any]) -> bool:
         updaters = self._trainers[trainer_number]._updaters
         return all(
             param_number in updater.states and updater.states[param_number] is state
-            for updater, state in zip(updaters, unused, strict=True)
+            for updater, state in zip(updaters, unused_states, strict=True)
         )
 
     def begin(self, trainer: Any) -> None:
         """Before the first update of a parameter, create its optimizer states again from the present weights."""
         trainer_number = self._trainers.index(trainer)
         for param_number in [
-            param_number for unused_trainer, param_number in self._unused if unused_trainer == trainer_number
+            param_number for key_trainer, param_number in self._unused if key_trainer == trainer_number
         ]:
             weights = trainer._params[param_number].list_data()
             if not any(weight._fresh_grad for weight in weights):
@@ -79,10 +79,10 @@ class OptimizerStates:
 
         `names` are the names of the packed state's arrays.
         """
-        packed_states = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
+        packed_numbers = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for trainer_number, trainer in enumerate(self._trainers):
             for param_number in range(len(trainer._params)):
-                if (trainer_number, param_number) in packed_states:
+                if (trainer_number, param_number) in packed_numbers:
                     self._create(trainer_number, param_number)
                 elif param_number in trainer._updaters[0].states and list(
                     leaves(trainer._updaters[0].states[param_number])

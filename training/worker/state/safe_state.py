@@ -30,7 +30,7 @@ class Seal(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    job: str  # name
+    job: str  # name of the job
     generation: int
     position: Position
     size: int = Field(ge=1)  # bytes of the packed state
@@ -123,7 +123,7 @@ class SafeStates:
             self._try_reserve(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest complete state of this job, of this or an earlier process.
+        """Return the latest complete state of this job, which this or an earlier process wrote.
 
         The checksum is verified by `read`.
         """
@@ -137,7 +137,7 @@ class SafeStates:
         )
 
     def allocate(self, size: int) -> memoryview:
-        """Return memory for a state: a buffer that is not in use, or if there is none memory of this process.
+        """Return memory for a state: a buffer that is not in use, or else memory of this process.
 
         The buffer with the newest state is used only if no other buffer is free.
         """
@@ -199,7 +199,7 @@ def _newness(seal: Seal | None) -> tuple[int, int]:
 
 def available_memory() -> int:
     """Return the bytes of memory that this host can allocate without swapping."""
-    line = next(
+    memory_line = next(
         (line for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")), "MemAvailable: 0"
     )
-    return int(line.split()[1]) * 1024
+    return int(memory_line.split()[1]) * 1024

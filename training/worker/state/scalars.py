@@ -14,10 +14,10 @@ from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import StateError
 
 # Attributes of an optimizer that are not values: parameters, names, and the counts, which `set_counts` restores.
-_NOT_VALUES = frozenset(
+_EXCLUDED_ATTRIBUTES = frozenset(
     {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
 )
-OTHER_SCHEDULER = (
+OTHER_SCHEDULER_ERROR = (
     "the trainer had {received} at this step, but has {own} here: set the scheduler also on workers that join later "
     "(`if epoch >= 3:`, not `if epoch == 3:`)"
 )
@@ -32,8 +32,8 @@ class Scalars:
             tuple[Any, Any, str]
         ] = []  # (trainer, its scheduler, the kind that was received instead)
 
-    def captured(self) -> dict[str, Any]:
-        """Return the update counts and the values of all trainers. Raises Unfit for a value that is too large."""
+    def capture(self) -> dict[str, Any]:
+        """Return the update counts and the values of all trainers. Raises AttributeTooLarge if a value is too large."""
         return {
             "counts": [counts_of(trainer._optimizer) for trainer in self._trainers],
             "values": [values_of(trainer) for trainer in self._trainers],
@@ -50,14 +50,14 @@ class Scalars:
         If the received scheduler is of another class than this trainer's scheduler, the trainer keeps its scheduler.
         """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
-            own_scheduler, received_scheduler = (
+            own_scheduler, received_class = (
                 trainer._optimizer.lr_scheduler,
                 values.get("scheduler", _scheduler_class(trainer)),
             )
-            if received_scheduler != _scheduler_class(trainer):
+            if received_class != _scheduler_class(trainer):
                 other_fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
                 values = {**values, "optimizer": other_fields}
-                self._mismatches.append((trainer, own_scheduler, received_scheduler))
+                self._mismatches.append((trainer, own_scheduler, received_class))
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
@@ -66,9 +66,9 @@ class Scalars:
         Call `lacks_scheduler` at the first update after the values were restored. Workers with equal rates get the same
         result.
         """
-        for trainer, own_scheduler, received_scheduler in self._mismatches:
-            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received_scheduler:
-                return OTHER_SCHEDULER.format(received=received_scheduler, own=_scheduler_class(trainer))
+        for trainer, own_scheduler, received_class in self._mismatches:
+            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received_class:
+                return OTHER_SCHEDULER_ERROR.format(received=received_class, own=_scheduler_class(trainer))
         self._mismatches = []
         return None
 
@@ -91,7 +91,7 @@ def set_counts(optimizer: Any, counts: list[Any]) -> None:
 def values_of(trainer: Any) -> dict[str, Any]:
     loss_scaler = getattr(trainer, "_amp_loss_scaler", None)
     return {
-        "optimizer": capture(trainer._optimizer, _NOT_VALUES),
+        "optimizer": capture(trainer._optimizer, _EXCLUDED_ATTRIBUTES),
         "scheduler": _scheduler_class(trainer),
         "worker rate": worker_rate.numbers
         if (worker_rate := getattr(trainer, "worker_rate", None)) is not None

@@ -15,7 +15,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.statistics import Doubles
 
-Raw = np.ndarray[Any, np.dtype[np.uint8]]
+RawBytes = np.ndarray[Any, np.dtype[np.uint8]]
 _LIBC = ctypes.CDLL(None)
 
 
@@ -26,21 +26,21 @@ class Slot:
     name: str  # the same on all workers
     label: str  # name for messages
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # type of the array's elements
     copies: tuple[Any, ...]  # the same value on each context
 
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
-    def read(self, raw: Raw) -> None:
+    def read(self, raw: RawBytes) -> None:
         array = self.copies[0]
         wait_until_idle(array)
         check_call(
             _LIB.MXNDArraySyncCopyToCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
         )
 
-    def write(self, raw: Raw) -> None:
+    def write(self, raw: RawBytes) -> None:
         for context_copy in self.copies:
             write(context_copy, raw)
 
@@ -59,7 +59,7 @@ def slot(name: str, label: str, copies: list[Any]) -> Slot:
     return Slot(name, label, tuple(copies[0].shape), np.dtype(copies[0].dtype).name, tuple(copies))
 
 
-def write(array: Any, raw: Raw) -> None:
+def write(array: Any, raw: RawBytes) -> None:
     wait_until_idle(array)
     try:
         _fill(array, raw)
@@ -68,7 +68,7 @@ def write(array: Any, raw: Raw) -> None:
         _fill(array, raw)
 
 
-def _fill(array: Any, raw: Raw) -> None:
+def _fill(array: Any, raw: RawBytes) -> None:
     check_call(
         _LIB.MXNDArraySyncCopyFromCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
     )
@@ -105,19 +105,19 @@ def restore_plain_layout(array: Any) -> int | None:
     return address.value
 
 
-def in_place(array: Any) -> Raw | None:
+def in_place(array: Any) -> RawBytes | None:
     """Return a view of the array's bytes, with a row for each number, or None if the array is not in the CPU's memory.
 
     The view is valid while no work on the array is pending.
     """
     if not array.context.device_type.startswith("cpu"):
         return None
-    number_bytes = np.dtype(array.dtype).itemsize
+    number_size = np.dtype(array.dtype).itemsize
     address = restore_plain_layout(array) if array.size else None
     if address is None:
-        return np.zeros((0, number_bytes), np.uint8)
-    return np.frombuffer((ctypes.c_uint8 * (array.size * number_bytes)).from_address(address), np.uint8).reshape(
-        -1, number_bytes
+        return np.zeros((0, number_size), np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * (array.size * number_size)).from_address(address), np.uint8).reshape(
+        -1, number_size
     )
 
 
@@ -131,7 +131,7 @@ def same(array: Any, copy: Any) -> bool:
         wait_until_idle(array)
         present_bytes = array.asnumpy()
     assert saved_bytes is not None
-    addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present_bytes, saved_bytes))
+    addresses = (ctypes.c_void_p(array_bytes.ctypes.data) for array_bytes in (present_bytes, saved_bytes))
     return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(saved_bytes.size)) == 0)
 
 

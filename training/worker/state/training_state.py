@@ -22,10 +22,10 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.block import HEADER_LENGTH_BYTES, StateError, allocate, header_of
-from dyntrain.training.worker.state.carried import Carried
+from dyntrain.training.worker.state.carried import CarriedGradients
 from dyntrain.training.worker.state.equal import PLAIN_VALUES_LABEL, checksums
-from dyntrain.training.worker.state.kept import Kept
-from dyntrain.training.worker.state.memory import checks
+from dyntrain.training.worker.state.kept import KeptArrays
+from dyntrain.training.worker.state.memory import value_checksums
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
 from dyntrain.training.worker.state.slots import Slot, in_place, is_running, leaves, running_pairs, slot, write
@@ -43,17 +43,17 @@ class TrainingState:
     the state.
     """
 
-    def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:
-        self.trainers, self.kept = trainers, kept or Kept()
+    def __init__(self, net: Any, *trainers: Any, kept: KeptArrays | None = None, beside: Sequence[Any] = ()) -> None:
+        self.trainers, self.kept = trainers, kept or KeptArrays()
         self.own: dict[str, Any] = {}
         self.received: dict[str, Any] | None = None  # the values of the last block that was installed
-        in_trainers = {id(param): param for trainer in trainers for param in trainer._params}
+        trainer_params = {id(param): param for trainer in trainers for param in trainer._params}
         for param in self.kept.parameters:
-            if id(param) in in_trainers:
+            if id(param) in trainer_params:
                 raise ValueError(f"job.keep() got {param.name}, which a trainer has: it is part of the state already")
-        known_ids = {*in_trainers, *map(id, self.kept.parameters)}
+        known_ids = {*trainer_params, *map(id, self.kept.parameters)}
         other_parameters = {id(param): param for param in [*_parameters_of(net), *beside] if id(param) not in known_ids}
-        for param in [*in_trainers.values(), *other_parameters.values()]:
+        for param in [*trainer_params.values(), *other_parameters.values()]:
             if param._data is None:
                 raise ValueError(
                     f"parameter {param.name} is not initialised: call net.initialize() and pass one example "
@@ -61,11 +61,11 @@ class TrainingState:
                 )
             if param.shape is None:  # SymbolBlock.imports sets the values, but no shape
                 param.shape = param.list_data()[0].shape
-        self._equal = [param for param in in_trainers.values() if differentiable(param)]
-        self._untrained = [param for param in in_trainers.values() if not differentiable(param)] + list(
+        self._equal = [param for param in trainer_params.values() if differentiable(param)]
+        self._untrained = [param for param in trainer_params.values() if not differentiable(param)] + list(
             other_parameters.values()
         )
-        self.carried = Carried(self._equal)
+        self.carried = CarriedGradients(self._equal)
         # Gluon's names contain a per-process counter (dense0_, dense1_); places in a list do not.
         shapes_and_types = [
             (tuple(param.shape), np.dtype(param.dtype).name) for param in [*self._equal, *self._untrained]
@@ -77,7 +77,7 @@ class TrainingState:
         ).hexdigest()[:16]
         self.optimizer_states = OptimizerStates(trainers)
         self.scalars = Scalars(trainers)
-        self.scalars.captured()  # raises for a value that is too large, before the first step
+        self.scalars.capture()  # raises for a value that is too large, before the first step
 
     # ---- gradients
 
@@ -85,10 +85,10 @@ class TrainingState:
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
         """The (key, shape, dtype) of every possible gradient, also for parameters that are frozen at present."""
         return [
-            (gradient_key(t, i), tuple(p.shape), np.dtype(p.dtype).name)
-            for t, trainer in enumerate(self.trainers)
-            for i, p in enumerate(trainer._params)
-            if differentiable(p)
+            (gradient_key(trainer_number, param_number), tuple(param.shape), np.dtype(param.dtype).name)
+            for trainer_number, trainer in enumerate(self.trainers)
+            for param_number, param in enumerate(trainer._params)
+            if differentiable(param)
         ]
 
     @property
@@ -150,7 +150,7 @@ class TrainingState:
     def _slots(self) -> tuple[list[Slot], list[Slot]]:
         """Return the arrays that must be equal on all workers, and this worker's own arrays.
 
-        The lists change, for example, when the script freezes parameters.
+        Both lists of arrays change, for example, when the script freezes parameters.
         """
         equal_slots = [
             slot(f"p{param_number}", param.name, param.list_data()) for param_number, param in enumerate(self._equal)
@@ -180,20 +180,20 @@ class TrainingState:
         """Return (name, array) of each kept array. The name is '' unless the array is a running statistic."""
         numbered_arrays = enumerate(self.kept.arrays())
         return [
-            (kept.running, slot(f"a{number}k" if kept.running else f"k{number}", kept.label, kept.copies))
-            for number, kept in numbered_arrays
+            (array.running, slot(f"a{number}k" if array.running else f"k{number}", array.label, array.copies))
+            for number, array in numbered_arrays
         ]
 
     def _own_slots(self) -> list[tuple[str, Slot]]:
         """Return (name, array) of each array that may differ from worker to worker."""
         own_slots = [
-            (p.name, slot(f"a{param_number}", p.name, p.list_data()))
-            for param_number, p in enumerate(self._untrained)
+            (param.name, slot(f"a{param_number}", param.name, param.list_data()))
+            for param_number, param in enumerate(self._untrained)
             if not self._is_set(param_number)
         ]
         return own_slots + [(running_name, kept_slot) for running_name, kept_slot in self._kept_slots() if running_name]
 
-    def compared(self) -> Iterator[tuple[str, str, Any]]:
+    def compared_arrays(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (name, label, values) of the weights and of the kept arrays, to compare two training runs."""
         for compared_slot in self._slots()[0]:
             if compared_slot.name[0] in "psk":
@@ -213,7 +213,7 @@ class TrainingState:
             {
                 "layout": self.layout,
                 "position": position.model_dump(),
-                "scalars": {**self.scalars.captured(), "untouched": self.optimizer_states.untouched},
+                "scalars": {**self.scalars.capture(), "untouched": self.optimizer_states.untouched_states},
                 "own": self.own,
                 "arrays": [packed_slot.record for packed_slot in [*equal_slots, *own_slots]],
             }
@@ -230,19 +230,20 @@ class TrainingState:
     def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
-        Checksums of the values in `job.memory` are appended. The method is fast enough for every boundary. The position
-        determines which values of an array are read, so different values are read at different boundaries.
+        Checksums of the values in `job.memory` are appended. `sampled_checksums` is fast enough to be called at every
+        boundary. The position determines which values of an array are read, so different values are read at different
+        boundaries.
         """
-        places = np.random.Generator(np.random.PCG64([position.step]))
+        place_generator = np.random.Generator(np.random.PCG64([position.step]))
         sampled_values = []
         for equal_slot in self._slots()[0]:
             array = equal_slot.copies[0]
             if array.size:
                 sampled_values.append(
-                    (equal_slot.label, _numbers_at(array, places.integers(0, array.size, VALUES_COMPARED)))
+                    (equal_slot.label, _numbers_at(array, place_generator.integers(0, array.size, VALUES_COMPARED)))
                 )
         array_checksums = tuple((label, f"{zlib.crc32(values().tobytes()):08x}") for label, values in sampled_values)
-        return array_checksums + checks(self.own)
+        return array_checksums + value_checksums(self.own)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) of each part of the packed state `block` that must be equal on all workers."""
@@ -287,23 +288,23 @@ class TrainingState:
     def statistics(self) -> tuple[Doubles, Doubles]:
         """Return BatchNorm's running means as one array, and its variances as another, from the first context."""
         statistic_pairs = self._running_pairs()
-        mean, variance = (
+        means, variances = (
             np.concatenate([pair[index].doubles() for pair in statistic_pairs] or [np.zeros(0)]) for index in (0, 1)
         )
-        return mean, variance
+        return means, variances
 
     def set_statistics(self, means: Doubles, variances: Doubles) -> None:
         """Set BatchNorm's running means and variances, in the form that `statistics` returns, on every context."""
         for statistic_number, values in enumerate((means, variances)):
             offset = 0
             for mean_and_variance in self._running_pairs():
-                size = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
-                raw = np.ascontiguousarray(
-                    values[offset : offset + size].astype(mean_and_variance[statistic_number].dtype)
+                value_count = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
+                raw_bytes = np.ascontiguousarray(
+                    values[offset : offset + value_count].astype(mean_and_variance[statistic_number].dtype)
                 ).view(np.uint8)
-                for copy in mean_and_variance[statistic_number].copies:
-                    write(copy, raw)
-                offset += size
+                for context_copy in mean_and_variance[statistic_number].copies:
+                    write(context_copy, raw_bytes)
+                offset += value_count
 
     def _running_pairs(self) -> list[tuple[Slot, Slot]]:
         own_slots = self._own_slots()
@@ -328,8 +329,8 @@ def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
     arrays are queued. For an array in the CPU's memory, the values are read directly, as operators for all arrays of a
     large model take 50 ms.
     """
-    if (raw := in_place(array)) is not None:
-        sampled_numbers = raw[places]
+    if (raw_bytes := in_place(array)) is not None:
+        sampled_numbers = raw_bytes[places]
         return lambda: sampled_numbers
     place_array = mx.nd.array(places, ctx=array.context, dtype="int64")
     return mx.nd.take(array.as_nd_ndarray().reshape((-1,)), place_array).asnumpy  # type: ignore[no-any-return]

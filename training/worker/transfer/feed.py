@@ -38,7 +38,7 @@ class Feed:
         return self._ready
 
     @property
-    def received(self) -> int:
+    def received_bytes(self) -> int:
         return min(len(self.block), self._ready * self.chunk)
 
     @property

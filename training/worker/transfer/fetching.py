@@ -39,7 +39,7 @@ class Superseded(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Request:
+class FetchRequest:
     """The parameters of `fetch`.
 
     `sources` contains (host, port) of each source, in the order of the attempts. `allocate` returns memory of the given
@@ -51,28 +51,28 @@ class Request:
     generation: int
     token: str  # secret of the generation's transfer
     sources: Sequence[tuple[str, int]]  # (host, port), in the order of the attempts
-    allocate: Callable[[int], memoryview]  # memory of a number of bytes
+    allocate: Callable[[int], memoryview]  # returns memory of a number of bytes
     share: Callable[[Feed], None] = lambda feed: None  # called with each new feed
-    wanted: Callable[[], bool] = lambda: True  # false ends the fetch
-    on_progress: Callable[[int, int], None] = lambda received, size: None
+    wanted: Callable[[], bool] = lambda: True  # whether the state is still wanted
+    on_progress: Callable[[int, int], None] = lambda received, size: None  # in bytes
     clear: bool = False  # without encryption
-    silence: float = SILENCE_SECONDS  # seconds
+    silence: float = SILENCE_SECONDS  # seconds without a sign of life after which a source is dead
 
 
-def fetch(request: Request, timeout_seconds: float) -> Feed:
+def fetch(request: FetchRequest, timeout_seconds: float) -> Feed:
     """Fetch the whole state and verify its checksum.
 
     When a source fails, the fetch continues at the same chunk with the next source. Raises Superseded if `wanted`
     returns false. Raises TransferError after `timeout_seconds`, or if the checksum is wrong.
     """
-    running_fetch, deadline, last_error = (
+    state_fetch, deadline, last_error = (
         _Fetch(request),
         time.monotonic() + timeout_seconds,
         "the order names no source",
     )
     for host, port in itertools.cycle(request.sources):
         try:
-            return running_fetch.take_from(host, port, deadline)
+            return state_fetch.take_from(host, port, deadline)
         except OSError as error:
             last_error = f"{host}:{port}: {error}"
             log.info("could not fetch the state from %s", last_error)
@@ -80,7 +80,7 @@ def fetch(request: Request, timeout_seconds: float) -> Feed:
             break
         time.sleep(RETRY_PAUSE_SECONDS)
     raise TransferError(
-        f"state of generation {request.generation}: {running_fetch.received} bytes within {timeout_seconds:.0f} s; "
+        f"state of generation {request.generation}: {state_fetch.received_bytes} bytes within {timeout_seconds:.0f} s; "
         f"{last_error}"
     )
 
@@ -88,13 +88,13 @@ def fetch(request: Request, timeout_seconds: float) -> Feed:
 class _Fetch:
     """A fetch in progress, which uses one source after another."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: FetchRequest) -> None:
         self._request = request
         self._feed: Feed | None = None
 
     @property
-    def received(self) -> int:
-        return self._feed.received if self._feed else 0
+    def received_bytes(self) -> int:
+        return self._feed.received_bytes if self._feed else 0
 
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
         """Fetch the state's remaining chunks from one source.
@@ -108,14 +108,14 @@ class _Fetch:
             while feed.ready < feed.chunks:
                 receiver.chunk(self._next_frame_of_kind(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
                 feed.add_chunk()
-                self._request.on_progress(feed.received, len(feed.block))
-            state_name = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
-        if checksum(feed.block).hex() != state_name:
+                self._request.on_progress(feed.received_bytes, len(feed.block))
+            state_checksum = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
+        if checksum(feed.block).hex() != state_checksum:
             feed.end()
             raise TransferError(
                 f"the state of generation {self._request.generation} arrived damaged from {host}: its checksum is wrong"
             )
-        feed.finish(state_name)
+        feed.finish(state_checksum)
         return feed
 
     def _check_wanted(self) -> None:
@@ -124,14 +124,14 @@ class _Fetch:
 
     def _send_request(self, connection: socket.socket) -> Receiver:
         request, client_salt = self._request, os.urandom(SALT_BYTES)
-        greeting = {
+        request_fields = {
             "generation": request.generation,
             "salt": client_salt.hex(),
             "proof": proof(request.token, request.generation, client_salt.hex()),
             "origin": self._feed.origin if self._feed else None,
             "first": self._feed.ready if self._feed else 0,
         }
-        connection.sendall(json.dumps(greeting).encode() + b"\n")
+        connection.sendall(json.dumps(request_fields).encode() + b"\n")
         server_salt = bytes(receive_exactly(connection, memoryview(bytearray(SALT_BYTES))))
         return Receiver(connection, seal(request.token, client_salt + server_salt, request.clear), MAX_CHUNK_BYTES)
 
@@ -152,7 +152,7 @@ class _Fetch:
         After a new feed, the workers that fetch from this worker must start again at the first chunk.
         """
         try:
-            state_bytes, chunk_bytes, first_chunk, packer = (
+            state_size, chunk_size, first_chunk, origin = (
                 int(first_message["size"]),
                 int(first_message["chunk"]),
                 int(first_message["first"]),
@@ -160,13 +160,13 @@ class _Fetch:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamError("the source's first message lacks the size, chunk, origin or first chunk") from error
-        if not (state_bytes > 0 and 0 < chunk_bytes <= MAX_CHUNK_BYTES):
-            raise StreamError(f"the source offers {state_bytes} bytes in chunks of {chunk_bytes}")
+        if not (state_size > 0 and 0 < chunk_size <= MAX_CHUNK_BYTES):
+            raise StreamError(f"the source offers {state_size} bytes in chunks of {chunk_size}")
         feed = self._feed
-        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (packer, first_chunk, state_bytes):
+        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (origin, first_chunk, state_size):
             return feed
         if first_chunk:
             raise StreamError(f"the source begins at chunk {first_chunk}")
-        feed = Feed(self._request.allocate(state_bytes), packer, chunk_bytes)
+        feed = Feed(self._request.allocate(state_size), origin, chunk_size)
         self._request.share(feed)
         return feed

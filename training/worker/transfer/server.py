@@ -1,8 +1,8 @@
 """The server that sends the training state for the present generation to clients that know the generation's token.
 
 A client's request is one JSON line {generation, salt, proof, origin, first}. The server answers with sixteen bytes of
-salt, then with frames (`dyntrain.training.worker.transfer.stream`): a frame of words {size, chunk, origin, first}, the
-chunks from `first` on as they arrive, and a frame of words {name}. If the server closes the connection without an
+salt, then with frames (`dyntrain.training.worker.transfer.stream`): a JSON object {size, chunk, origin, first}, the
+chunks from `first` on as they arrive, and a JSON object {name}. If the server closes the connection without an
 answer, the request is refused or the generation is over.
 """
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Offer:
+class _StateOffer:
     generation: int
     token: str  # secret of the generation's transfer
     clear: bool  # without encryption
@@ -56,7 +56,7 @@ class StateServer:
 
     def __init__(self, host: str) -> None:
         self._changed = threading.Condition()
-        self._offer = _Offer(-1, "", False, over=True)
+        self._offer = _StateOffer(-1, "", False, over=True)
         self._closed = False
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._socket = socket.create_server((host, 0))
@@ -67,7 +67,7 @@ class StateServer:
         """Serve requests for this generation from now on, and refuse requests for earlier generations."""
         with self._changed:
             self._end_offer()
-            self._offer = _Offer(generation, token, clear)
+            self._offer = _StateOffer(generation, token, clear)
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
@@ -118,11 +118,11 @@ class StateServer:
             if not self._free.acquire(blocking=False):
                 connection.close()  # a refused client tries again
                 continue
-            sender = threading.Thread(
+            sender_thread = threading.Thread(
                 target=self._serve_and_close, args=(connection,), name="state-sender", daemon=True
             )
             try:
-                sender.start()
+                sender_thread.start()
             except RuntimeError as error:  # no more threads can be started
                 log.warning("cannot send the state to other workers at present: %s", error)
                 self._free.release()
@@ -142,7 +142,7 @@ class StateServer:
     def _serve_request(self, connection: socket.socket) -> None:
         request = json.loads(_receive_line(connection))
         generation, client_salt = int(request["generation"]), bytes.fromhex(request["salt"])
-        packer, first_chunk = request["origin"], int(request["first"])
+        origin, first_chunk = request["origin"], int(request["first"])
         offer = self._offer_of(generation)
         received_proof = str(request["proof"])
         if offer is None or not hmac.compare_digest(
@@ -155,12 +155,12 @@ class StateServer:
         connection.sendall(own_salt)
         connection_seal = seal(offer.token, client_salt + own_salt, offer.clear)
         if (feed := self._feed_of(offer, connection)) is not None:
-            first_chunk = first_chunk if packer == feed.origin and 0 <= first_chunk <= feed.chunks else 0
+            first_chunk = first_chunk if origin == feed.origin and 0 <= first_chunk <= feed.chunks else 0
             first_message = {"size": len(feed.block), "chunk": feed.chunk, "origin": feed.origin, "first": first_chunk}
             send_words(connection, connection_seal, first_message)
             _send_chunks(connection, connection_seal, feed, first_chunk)
 
-    def _offer_of(self, generation: int) -> _Offer | None:
+    def _offer_of(self, generation: int) -> _StateOffer | None:
         """Return the offer of the state for a generation.
 
         Returns None if the generation is over, or if this worker is not ordered to form the generation within
@@ -170,7 +170,7 @@ class StateServer:
             self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST_SECONDS)
             return self._offer if self._offer.generation == generation and not self._offer.over else None
 
-    def _feed_of(self, offer: _Offer, connection: socket.socket) -> Feed | None:
+    def _feed_of(self, offer: _StateOffer, connection: socket.socket) -> Feed | None:
         """Wait until this worker has a feed for the offer, and return the feed.
 
         While waiting, send signs of life to the client.
@@ -199,11 +199,11 @@ def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, f
 
 def _receive_line(connection: socket.socket) -> bytes:
     """Return the request. Raises OSError if the request does not arrive within `REQUEST_SECONDS`, or is too long."""
-    deadline, line = time.monotonic() + REQUEST_SECONDS, b""
-    while not line.endswith(b"\n"):
+    deadline, request_line = time.monotonic() + REQUEST_SECONDS, b""
+    while not request_line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        received = connection.recv(MAX_WORDS_BYTES)
-        line += received
-        if not received or len(line) > MAX_WORDS_BYTES:
+        received_part = connection.recv(MAX_WORDS_BYTES)
+        request_line += received_part
+        if not received_part or len(request_line) > MAX_WORDS_BYTES:
             raise OSError("no request arrived")
-    return line
+    return request_line

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SALT_BYTES = 16  # of each side, for one connection
 TAG_BYTES = 16  # of AES-GCM, and of XXH3-128
-MAX_WORDS_BYTES = 4096  # of a frame of words
+MAX_WORDS_BYTES = 4096  # of a frame with a JSON object
 _HEAD = struct.Struct(">BI")  # kind and size of a frame
 _NONCE = struct.Struct(">IQ")  # kind and number of a frame
 
@@ -54,7 +54,7 @@ class Seal(Protocol):
         """
 
 
-class Encrypted:
+class EncryptingSeal:
     def __init__(self, token: str, salt: bytes) -> None:
         key = HKDF(SHA256(), 32, salt, b"dyntrain: the state of a generation").derive(token.encode())
         self._cipher, self._frames = AESGCM(key), 0
@@ -73,7 +73,7 @@ class Encrypted:
         return _NONCE.pack(kind, self._frames)
 
 
-class InTheClear:
+class ChecksumSeal:
     """Frames without encryption, for a network that no other party can reach: damage is detected, but not forgery."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def seal(token: str, salt: bytes, clear: bool) -> Seal:
 
     `salt` is the client's salt followed by the server's salt.
     """
-    return InTheClear() if clear else Encrypted(token, salt)
+    return ChecksumSeal() if clear else EncryptingSeal(token, salt)
 
 
 def proof(token: str, generation: int, salt: str) -> str:
@@ -135,20 +135,20 @@ class Receiver:
 
         Raises OSError.
         """
-        kind_code, frame_bytes = _HEAD.unpack(receive_exactly(self._connection, memoryview(bytearray(_HEAD.size))))
-        is_valid_size = frame_bytes == 0 if kind_code == Kind.WAIT else TAG_BYTES <= frame_bytes <= self._largest
+        kind_code, frame_size = _HEAD.unpack(receive_exactly(self._connection, memoryview(bytearray(_HEAD.size))))
+        is_valid_size = frame_size == 0 if kind_code == Kind.WAIT else TAG_BYTES <= frame_size <= self._largest
         if kind_code not in Kind.__members__.values() or not is_valid_size:
             raise StreamError("the received bytes are no frame of a state transfer")
-        if frame_bytes > len(self._buffer):
+        if frame_size > len(self._buffer):
             self._buffer = memoryview(bytearray(self._largest))
-        return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_bytes])
+        return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_size])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
-        """Open a frame of words and return its JSON object. Raises StreamError for any other frame."""
-        opened_bytes = bytearray(len(sealed) - TAG_BYTES)
-        self._seal.open(Kind.WORDS, sealed, memoryview(opened_bytes))
+        """Open a frame with a JSON object, and return the object. Raises StreamError for any other frame."""
+        json_bytes = bytearray(len(sealed) - TAG_BYTES)
+        self._seal.open(Kind.WORDS, sealed, memoryview(json_bytes))
         try:
-            message = json.loads(opened_bytes)
+            message = json.loads(json_bytes)
         except ValueError as error:
             raise StreamError("the other side's message is no JSON") from error
         if not isinstance(message, dict):
@@ -167,9 +167,9 @@ class Receiver:
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> memoryview:
     """Receive bytes until `buffer` is full. Raises OSError, also if the other side closes the connection before."""
-    received_bytes = 0
-    while received_bytes < len(buffer):
-        if not (byte_count := connection.recv_into(buffer[received_bytes:])):
+    bytes_received = 0
+    while bytes_received < len(buffer):
+        if not (byte_count := connection.recv_into(buffer[bytes_received:])):
             raise StreamError("the other side closed the connection")
-        received_bytes += byte_count
+        bytes_received += byte_count
     return buffer

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.arrays import doubles, numbers_of
+from dyntrain.training.worker.arrays import float64_array, numbers_of
 from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, marks_of
 from dyntrain.training.worker.membership.membership import Membership
 
@@ -64,7 +64,7 @@ def sum_up(
     own_numbers = [1.0, *tags, total, count]
     sums, workers = own_numbers, membership.kvstore.num_workers
     if membership.shared:
-        own_array = doubles(own_numbers)
+        own_array = float64_array(own_numbers)
         received_sums: list[float] = []
         sum_key = REDUCE[0]
 

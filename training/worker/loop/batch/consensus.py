@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from dyntrain.controller.contract.messages import MOST_WORKERS
-from dyntrain.training.worker.arrays import doubles, numbers_of
+from dyntrain.training.worker.arrays import float64_array, numbers_of
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT_SIZE
 
 # MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
@@ -79,7 +79,7 @@ class StepConsensus:
 
     def convert_to_mxnet(self) -> None:
         """Convert the worker's numbers to an MXNet array; the conversion waits for all pending computation."""
-        self.vote = doubles(self.vote)
+        self.vote = float64_array(self.vote)
 
     def sums_same_parameters(self, workers: int) -> bool:
         """Return, after the sum, whether all workers sum the gradients of the same parameters."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from dyntrain.training.worker.arrays import on_host
+from dyntrain.training.worker.arrays import copy_to_host
 from dyntrain.training.worker.state.slots import overwrite, same
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -32,7 +32,7 @@ class ForwardWrites:
     def begin_batch(self, state: TrainingState) -> None:
         """Copy the parameters when the process's first batch begins, to find those that the batch changes."""
         if not self._looked and not self._before:
-            self._before = [(param, on_host(param.list_data()[0])) for param in state.equal]
+            self._before = [(param, copy_to_host(param.list_data()[0])) for param in state.equal]
 
     def put_back(self) -> None:
         """Restore the values that the parameters had before the process's first batch; does nothing after the first
@@ -60,7 +60,7 @@ class ForwardWrites:
 
     def script_wrote(self, array: Any) -> None:
         if any(param.list_data()[0] is array for param, _ in self._before):
-            self._since[id(array)] = on_host(array)
+            self._since[id(array)] = copy_to_host(array)
 
     def flags(self, state: TrainingState) -> list[float]:
         """Return a flag for each parameter that must be equal on all workers.
