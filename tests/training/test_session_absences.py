@@ -50,7 +50,7 @@ def test_one_without_the_state_whose_connection_closes_has_its_time_to_come_back
     place(driver)  # type: ignore[operator]
     driver.do("worker_disconnected", C, 50)
     roster = driver.session.job.roster
-    assert (roster.pid(C), roster.unconnected[C].pid, roster.absent) == (None, 50, {})
+    assert (roster.pid_of(C), roster.unconnected[C].pid, roster.absent) == (None, 50, {})
     driver.now += driver.options.clocks.patience + 1
     driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
@@ -65,7 +65,7 @@ def test_one_without_the_state_whose_process_ends_is_replaced_and_costs_nobody_a
     place(driver)  # type: ignore[operator]
     orders = driver.do("worker_exited", C, WorkerExited(pid=50, code=1, reason="crash"))
     assert (dropped(orders), restarted(orders), words(orders)) == ([(C, 50)], {C}, [])
-    assert (driver.session.job.roster.pid(C), driver.session.job.phase) == (None, Phase.TRAINING)
+    assert (driver.session.job.roster.pid_of(C), driver.session.job.phase) == (None, Phase.TRAINING)
 
 
 def test_a_worker_that_was_started_and_never_comes_is_told_of_as_one_that_hangs(driver: Driver) -> None:

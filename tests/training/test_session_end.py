@@ -97,4 +97,4 @@ def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, re
     driver.check_in(A, B, epoch=1)
     report = driver.session.report(driver.now)
     assert (report.state, report.epoch, report.epochs) == ("running", 1, reported)
-    assert driver.session.job.fraction == fraction
+    assert driver.session.job.done_fraction == fraction

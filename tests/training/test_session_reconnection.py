@@ -287,7 +287,7 @@ def test_the_connection_of_a_new_worker_is_not_dropped_in_place_of_the_old_one(d
     driver.node(C, base=False)
     driver.worker(C, pid=50)
     assert not any(isinstance(order, DropWorker) for order in driver.worker(C, pid=51))
-    assert driver.session.job.roster.pid(C) == 51
+    assert driver.session.job.roster.pid_of(C) == 51
 
 
 def test_a_survivor_whose_verdict_was_lost_hears_it_with_the_next_order(three: Driver) -> None:

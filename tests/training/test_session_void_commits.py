@@ -94,7 +94,7 @@ def test_a_commit_in_the_last_try_shows_that_a_job_got_further(generation: int, 
     driver.form(A, B)
     driver.session.job.trouble.restarts = RESTARTS - 1
     commits(driver, generation, 4)
-    driver.exits(B, pid=driver.session.job.roster.pid(B) or 0)
+    driver.exits(B, pid=driver.session.job.roster.pid_of(B) or 0)
     assert driver.session.job.phase is (Phase.WAITING if goes_on else Phase.OVER)
 
 

@@ -145,7 +145,7 @@ def test_one_that_is_refused_at_the_next_loop_is_gone(between: Driver) -> None:
     enter(between, A)
     orders = enter(between, C, samples=30)
     assert [refused.instance for refused in announced(orders, WorkerRefused)] == [C]
-    assert (dropped(orders), between.session.job.roster.pid(C)) == ({C}, None)
+    assert (dropped(orders), between.session.job.roster.pid_of(C)) == ({C}, None)
 
 
 def test_one_that_stood_by_with_another_script_loses_its_connection(between: Driver) -> None:
@@ -153,7 +153,7 @@ def test_one_that_stood_by_with_another_script_loses_its_connection(between: Dri
     enter(between, C, samples=30)
     orders = [*enter(between, A), *enter(between, B)]
     assert dropped(orders) == {C}
-    assert between.session.job.roster.pid(C) is None
+    assert between.session.job.roster.pid_of(C) is None
 
 
 def test_who_went_past_the_loop_may_end_its_script_when_the_members_do(between: Driver) -> None:
@@ -165,4 +165,4 @@ def test_who_ends_its_script_where_the_job_goes_on_to_another_loop_starts_afresh
     enter(between, A)
     enter(between, B)
     orders = ended(between, C)
-    assert (dropped(orders), restarted(orders), between.session.job.roster.pid(C)) == ({C}, {C}, None)
+    assert (dropped(orders), restarted(orders), between.session.job.roster.pid_of(C)) == ({C}, {C}, None)

@@ -370,7 +370,7 @@ class Coordinator:
 
         A change of progress or history alone does not cause a report.
         """
-        now, done_fraction = time.time(), self._session.job.fraction
+        now, done_fraction = time.time(), self._session.job.done_fraction
         active_workers = sum(member.active for member in report.members)
         self._chronicle.record_progress(
             now, done_fraction, report.epoch, report.step, active_workers, report.samples_per_second
@@ -385,7 +385,7 @@ def _read_chronicle(file: Path) -> Chronicle:
     If the events are unreadable, the history begins anew, and nothing else of the job is lost.
     """
     try:
-        return Chronicle.of(read_events(file))
+        return Chronicle.from_events(read_events(file))
     except (Unreadable, OSError) as error:
         log.warning("the job's history begins anew: %s", error)
         return Chronicle()

@@ -54,7 +54,7 @@ from dyntrain.training.session.handlers import commits, launches, members, nodes
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.decisions import advance, call_back_wanted
 from dyntrain.training.session.phases.wanted import refuse_target
 from dyntrain.training.session.recovery import losses, stalls
 from dyntrain.training.session.recovery.from_journal import recovered
@@ -114,17 +114,17 @@ class Session:
             return refuse_target(job, target, now)
         old_members = set(job.target.members or ()) if job.target else set()
         new_members = set(target.members or ())
-        changed = [
-            instance
-            for instance in job.roster.nodes
-            if (node_of(instance) in old_members) != (node_of(instance) in new_members)
+        changed_nodes = [
+            instance_id
+            for instance_id in job.roster.nodes
+            if (node_of(instance_id) in old_members) != (node_of(instance_id) in new_members)
         ]
         job.target = target
         job.causes |= target.causes
         orders: list[Order] = [
-            ToNode(instance, Listed(listed=node_of(instance) in new_members)) for instance in changed
+            ToNode(instance_id, Listed(listed=node_of(instance_id) in new_members)) for instance_id in changed_nodes
         ]
-        return orders + call_back(job) + advance(job, now)
+        return orders + call_back_wanted(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
         """Return the addresses of the nodes that the target lists, with the address of `last_instance` at the end.
@@ -136,8 +136,8 @@ class Session:
             return None
         known_instances = [instance for instance in job.target.members or () if instance in job.roster.addresses]
         return tuple(
-            job.roster.addresses[instance]
-            for instance in sorted(known_instances, key=lambda name: name == last_instance)
+            job.roster.addresses[instance_id]
+            for instance_id in sorted(known_instances, key=lambda name: name == last_instance)
         )
 
     # ---- nodes
