@@ -49,7 +49,7 @@ class SharedHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.endpoint, self.token = endpoint, token
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         return self.endpoint
 
     def report(self, report: JobReport) -> None:

@@ -39,7 +39,7 @@ class WorkerListFiles:
             hosts = training_hosts(self._log.hosts, report, addresses)
             if hosts != self._log.hosts:  # first the list: a log entry promises that the list has the change
                 write_hosts(directory, sorted(hosts, key=lambda host: host == last_address))
-                self._log.record(hosts)
+                self._log.record_hosts(hosts)
         except OSError as error:
             if str(error) != self._last_error:
                 log.warning("the list of training workers could not be written: %s", error)
