@@ -122,7 +122,7 @@ def parser_cases(seconds: float) -> tuple[int, int]:
         count += 1
         with contextlib.suppress(ValidationError):
             read = parse_to_coordinator(text)
-            let_in += isinstance(read, NodeHello | WorkerHello) and gate.refusal(read, "nonce") is None
+            let_in += isinstance(read, NodeHello | WorkerHello) and gate.find_refusal(read, "nonce") is None
 
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -71,7 +71,7 @@ def test_one_without_the_state_whose_process_ends_is_replaced_and_costs_nobody_a
 def test_a_worker_that_was_started_and_never_comes_is_told_of_as_one_that_hangs(driver: Driver) -> None:
     driver.node(C, base=False)
     driver.do("worker_started", C, WorkerStarted(pid=50, spare=False))
-    driver.now += driver.options.clocks.start + 1
+    driver.now += driver.options.clocks.start_limit + 1
     driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
     assert restarted(orders) == {C}

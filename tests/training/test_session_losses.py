@@ -223,7 +223,7 @@ def test_t7_a_second_death_while_the_others_are_freed_is_taken_along(three: Driv
 
 def test_t7_survivors_that_do_not_come_free_are_restarted(three: Driver) -> None:
     lose_c(three)
-    three.now += three.options.clocks.release + 1
+    three.now += three.options.clocks.release_limit + 1
     assert restarted(three.do("tick")) == {A, B}
 
 
@@ -259,7 +259,7 @@ def test_a_living_worker_that_keeps_the_others_waiting_is_found_by_the_progress_
 def test_a_job_whose_workers_do_not_even_come_free_is_restarted(driver: Driver) -> None:
     driver.now += driver.options.clocks.progress + 1
     driver.do("tick")
-    driver.now += driver.options.clocks.release + 1
+    driver.now += driver.options.clocks.release_limit + 1
     assert restarted(driver.do("tick")) == {A, B}
 
 

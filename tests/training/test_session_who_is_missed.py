@@ -227,7 +227,7 @@ def test_a_node_that_comes_after_the_end_is_let_go(driver: Driver) -> None:
 def test_a_formation_and_a_release_have_exactly_their_time(three: Driver) -> None:
     clocks = three.options.clocks
     three.exits(C)
-    three.now += clocks.release
+    three.now += clocks.release_limit
     assert restarted(three.do("tick")) == set()
     for name in (A, B):
         three.do("step_status", name, StepStatus(generation=1, phase="held", position=START, answered=0))

@@ -144,8 +144,8 @@ class ControlServer:
             port,
             ssl=context,
             max_size=MAX_BYTES,
-            ping_interval=clocks.ping,
-            ping_timeout=clocks.pong,
+            ping_interval=clocks.ping_interval,
+            ping_timeout=clocks.pong_limit,
             open_timeout=HELLO_SECONDS,
             backlog=BACKLOG,
             logger=QUIET_LOGGER,
@@ -240,7 +240,7 @@ class ControlServer:
             hello = None
         if not isinstance(hello, NodeHello | WorkerHello):
             raise PeerRejected("the first message is not a hello")
-        if refusal_and_detail := self._gate.refusal(hello, nonce):
+        if refusal_and_detail := self._gate.find_refusal(hello, nonce):
             refusal, detail = refusal_and_detail
             raise PeerRejected(refusal.value, f"; it claims to be {hello.name!r}{f', {detail}' if detail else ''}")
         return hello

@@ -69,13 +69,13 @@ def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back_wanted(job)
-    job.roster.expect_connection(hello.name, hello.worker_pid, job.options.clocks.start, now)
+    job.roster.expect_connection(hello.name, hello.worker_pid, job.options.clocks.start_limit, now)
     return []
 
 
 def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
     """Record a started worker with a time limit to connect, as a worker that hangs at its start sends no message."""
-    job.roster.expect_connection(instance, message.pid, job.options.clocks.start, now, message.spare)
+    job.roster.expect_connection(instance, message.pid, job.options.clocks.start_limit, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 

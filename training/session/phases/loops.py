@@ -33,7 +33,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     if not any(hello.another for hello in members.values()):
         return [*_dismiss_members(job, members_behind), *end(job, now)]
     reached_position, job.loop, job.between_loops = job.position, job.loop + 1, True
-    job.position, job.script_ended = reached_position.next_loop, set()
+    job.position, job.script_ended = reached_position.next_loop_start, set()
     job.starts[job.loop] = job.position
     remaining_holders = [instance_id for instance_id in job.members_present() if instance_id in holders]
     job.writer = next(iter(remaining_holders), None)

@@ -67,7 +67,7 @@ def recovered(
                 job.round = Round()
             case journal.LoopFinished():
                 job.loop, job.between_loops, job.writer = entry.loop, True, entry.writer
-                job.position = job.starts[entry.loop] = entry.reached.next_loop
+                job.position = job.starts[entry.loop] = entry.reached.next_loop_start
                 job.round.holders = frozenset(entry.holders)
             case journal.JobFinished():
                 job.outcome, job.position, job.writer = "finished", entry.position, entry.writer

@@ -147,8 +147,8 @@ def tick(job: JobState, now: float) -> list[Order]:
             missing_names = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
             limit_text = f"not formed within {clocks.formation:.0f} s"
             return restart(job, f"generation {job.number} {limit_text}; waited for {missing_names}", now)
-        case Phase.RELEASING if waited_seconds > clocks.release:
-            return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
+        case Phase.RELEASING if waited_seconds > clocks.release_limit:
+            return restart(job, f"the survivors were not free within {clocks.release_limit:.0f} s", now)
         case Phase.PARKED if (
             job.between_loops and waited_seconds > clocks.boundary and (late_instances := late_members(job))
         ):
