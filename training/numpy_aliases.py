@@ -22,7 +22,7 @@ require(TRAINING_PACKAGES)
 
 from dyntrain.numpy_names import restore_numpy_names  # noqa: E402
 
-DEFERRED_MODULE = "scipy.stats"
+DEFERRED_MODULE = "scipy.stats"  # imported at its first use
 
 
 class _LazyModule(ModuleType):
