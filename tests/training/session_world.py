@@ -52,16 +52,16 @@ from dyntrain.training.session.session import Session
 from session_processes import EPOCHS, Group, History, Link, Node, Worker, instance
 
 METHODS: dict[type, str] = {
-    Entered: "entered",
+    Entered: "loop_entered",
     Prepared: "worker_prepared",
     CheckIn: "check_in",
     Formed: "worker_formed",
     FirstStep: "first_step",
-    Committed: "committed",
+    Committed: "commit_written",
     CommitUnreadable: "commit_unreadable",
     StepStatus: "step_status",
-    Pumped: "pumped",
-    Broken: "broken",
+    Pumped: "zeros_pushed",
+    Broken: "summation_failed",
     Whereabouts: "whereabouts",
 }
 

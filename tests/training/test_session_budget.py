@@ -218,7 +218,7 @@ def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_co
         steps = Progress(
             generation=driver.session.job.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0
         )
-        driver.do("progressed", A, steps)  # the others train
+        driver.do("worker_progressed", A, steps)  # the others train
         within += driver.do("tick")
         driver.do("node_lost", C)
         driver.node(C, base=False, worker_pid=pid)  # told again, it has no more time

@@ -36,7 +36,7 @@ def enter(driver: Driver, *names: str, generation: int | None = 1, **terms: Any)
     return [
         order
         for name in names
-        for order in driver.do("entered", name, Entered(generation=generation, **{"loop": 1, **TERMS, **terms}))
+        for order in driver.do("loop_entered", name, Entered(generation=generation, **{"loop": 1, **TERMS, **terms}))
     ]
 
 
@@ -187,7 +187,7 @@ def test_all_lost_on_the_way_to_a_loop_go_back_to_a_state_of_the_loop_before() -
     driver = trains(A, B)
     step = Position(epoch=2, offset=0, step=4)
     driver.check_in(A, B, epoch=2)
-    driver.do("committed", A, Committed(generation=1, position=step, name="commit-2"))
+    driver.do("commit_written", A, Committed(generation=1, position=step, name="commit-2"))
     driver.check_in(A, B, epoch=3)
     driver.exits(A)
     driver.exits(B)
@@ -203,7 +203,7 @@ def test_all_lost_in_a_later_loop_come_to_it_again_before_its_state_is_read() ->
     formed(driver, A, B)
     driver.check_in(A, B, epoch=4)
     at = Position(epoch=4, offset=0, step=8)
-    driver.do("committed", A, Committed(generation=2, position=at, name="commit-4"))
+    driver.do("commit_written", A, Committed(generation=2, position=at, name="commit-4"))
     driver.do("group_failed", A, GroupFailed(generation=2, reason="killed"))
     driver.worker(A, pid=70, another=True)
     orders = driver.worker(B, pid=71, another=True)
@@ -218,7 +218,9 @@ def test_all_lost_in_a_later_loop_come_to_it_again_before_its_state_is_read() ->
 def test_a_safe_state_of_a_later_loop_is_worth_more_than_the_commit_before_it() -> None:
     driver = trains(A, B)
     driver.check_in(A, B, epoch=2)
-    driver.do("committed", A, Committed(generation=1, position=Position(epoch=2, offset=0, step=4), name="commit-2"))
+    driver.do(
+        "commit_written", A, Committed(generation=1, position=Position(epoch=2, offset=0, step=4), name="commit-2")
+    )
     driver.check_in(A, B, epoch=3)
     enter(driver, A, B)
     formed(driver, A, B)

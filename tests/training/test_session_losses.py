@@ -35,7 +35,7 @@ def test_t7_in_mode_restart_a_worker_killed_in_mid_epoch_restarts_all_from_the_l
     driver = Driver(recovery="restart")
     driver.train(A, B)
     driver.check_in(A, B)
-    driver.do("committed", A, Committed(generation=1, position=Position(epoch=1, offset=0, step=2), name="c1"))
+    driver.do("commit_written", A, Committed(generation=1, position=Position(epoch=1, offset=0, step=2), name="c1"))
     orders = driver.exits(B)
     assert restarted(orders) == {A, B}
     driver.blanks(A)
@@ -137,7 +137,7 @@ def blocked(driver: Driver, name: str, step: int, answered: int = 0, phase: str 
 
 
 def pumped(driver: Driver, name: str, number: int) -> list[Order]:
-    return driver.do("pumped", name, Pumped(generation=1, number=number, rounds=0, seconds=0.1))
+    return driver.do("zeros_pushed", name, Pumped(generation=1, number=number, rounds=0, seconds=0.1))
 
 
 def pumps(orders: list[Order]) -> dict[str, Pump]:

@@ -235,7 +235,7 @@ def test_t17_a_coordinator_to_which_nobody_comes_back_starts_from_the_commit(dri
 
 
 def test_t20_a_resume_does_not_wait_for_processes_that_are_gone(driver: Driver) -> None:
-    driver.do("committed", A, Committed(generation=1, position=ONE, name="c1"))
+    driver.do("commit_written", A, Committed(generation=1, position=ONE, name="c1"))
     come_back(driver)
     for name in (A, B):
         driver.node(name)  # without a worker

@@ -53,7 +53,7 @@ class Stalled:
 
     def steps(self, name: str = A) -> list[Order]:
         progress = Progress(generation=self.driver.session.job.number, position=self.at, samples_per_second=5.0)
-        return self.driver.do("progressed", name, progress)
+        return self.driver.do("worker_progressed", name, progress)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def written(orders: list[Order]) -> list[str]:
 
 def commits(driver: Driver, generation: int, step: int, name: str = "") -> list[Order]:
     position = Position(epoch=step // 2, offset=10 * (step % 2), step=step)
-    return driver.do("committed", A, Committed(generation=generation, position=position, name=name or f"c{step}"))
+    return driver.do("commit_written", A, Committed(generation=generation, position=position, name=name or f"c{step}"))
 
 
 def given_up(**options: object) -> Driver:

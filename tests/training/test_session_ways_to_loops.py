@@ -22,7 +22,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def enter(driver: Driver, name: str, **terms: Any) -> list[Order]:
-    return driver.do("entered", name, Entered(generation=None, **{"loop": 1, **TERMS, **terms}))
+    return driver.do("loop_entered", name, Entered(generation=None, **{"loop": 1, **TERMS, **terms}))
 
 
 def ended(driver: Driver, *names: str) -> list[Order]:

@@ -170,7 +170,7 @@ def test_who_has_not_and_is_away_is_lost(between: Driver) -> None:
 def test_a_node_whose_script_ended_too_early_is_missed_in_the_next_loop_as_any_other(between: Driver) -> None:
     between.do("script_ended", A)
     between.exits(A)
-    between.do("entered", B, Entered(generation=1, loop=1, **NEXT))
+    between.do("loop_entered", B, Entered(generation=1, loop=1, **NEXT))
     between.form(B)
     for name in (A, B):
         between.blanks(name)

@@ -178,7 +178,7 @@ class Coordinated:
 
     def commit(self, epoch: int, name: str) -> None:
         position = Position(epoch=epoch, offset=0, step=2 * epoch)
-        self.do("committed", A, Committed(generation=self.session.job.number, position=position, name=name))
+        self.do("commit_written", A, Committed(generation=self.session.job.number, position=position, name=name))
 
     def unreadable(self, name: str, generation: int | None = None) -> list[Order]:
         message = CommitUnreadable(

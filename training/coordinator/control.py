@@ -321,13 +321,13 @@ class ControlServer:
             case Left():
                 return self._session.worker_left(instance, now)
             case Entered():
-                return self._session.entered(instance, message, now)
+                return self._session.loop_entered(instance, message, now)
             case ScriptEnded():
                 return self._session.script_ended(instance, now)
             case FirstStep():
                 return self._session.first_step(instance, message, now)
             case Committed():
-                return self._session.committed(instance, message, now)
+                return self._session.commit_written(instance, message, now)
             case CommitFailed():
                 return self._session.commit_failed(instance, message, now)
             case CommitUnreadable():
@@ -335,14 +335,14 @@ class ControlServer:
             case ScriptFailed():
                 return self._session.script_failed(instance, message, now)
             case Fetching():
-                return self._session.fetching(instance, message, now)
+                return self._session.worker_fetching(instance, message, now)
             case Progress():
-                return self._session.progressed(instance, message, now)
+                return self._session.worker_progressed(instance, message, now)
             case Whereabouts():
                 return self._session.whereabouts(instance, message, now)
             case StepStatus():
                 return self._session.step_status(instance, message, now)
             case Pumped():
-                return self._session.pumped(instance, message, now)
+                return self._session.zeros_pushed(instance, message, now)
             case Broken():
-                return self._session.broken(instance, message, now)
+                return self._session.summation_failed(instance, message, now)

@@ -180,7 +180,7 @@ class Session:
     def worker_left(self, instance: str, now: float) -> list[Order]:
         return workers.handle_left(self.job, instance, now)
 
-    def entered(self, instance: str, message: Entered, now: float) -> list[Order]:
+    def loop_entered(self, instance: str, message: Entered, now: float) -> list[Order]:
         return workers.handle_entered(self.job, instance, message, now)
 
     def script_ended(self, instance: str, now: float) -> list[Order]:
@@ -189,7 +189,7 @@ class Session:
     def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
         return members.handle_prepared(self.job, instance, message, now)
 
-    def fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
+    def worker_fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
         return members.handle_fetching(self.job, instance, message, now)
 
     def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
@@ -198,7 +198,7 @@ class Session:
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
         return members.handle_first_step(self.job, instance, message, now)
 
-    def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
+    def worker_progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         return members.handle_progress(self.job, instance, message, now)
 
     def whereabouts(self, instance: str, message: Whereabouts, now: float) -> list[Order]:
@@ -210,16 +210,16 @@ class Session:
     def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
         return members.handle_step_status(self.job, instance, message, now)
 
-    def pumped(self, instance: str, message: Pumped, now: float) -> list[Order]:
+    def zeros_pushed(self, instance: str, message: Pumped, now: float) -> list[Order]:
         return members.handle_pumped(self.job, instance, message)
 
-    def broken(self, instance: str, message: Broken, now: float) -> list[Order]:
+    def summation_failed(self, instance: str, message: Broken, now: float) -> list[Order]:
         return members.handle_broken(self.job, instance, message, now)
 
     def script_failed(self, instance: str, message: ScriptFailed, now: float) -> list[Order]:
         return members.handle_script_failed(self.job, instance, message, now)
 
-    def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
+    def commit_written(self, instance: str, message: Committed, now: float) -> list[Order]:
         return commits.handle_committed(self.job, instance, message)
 
     def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:
