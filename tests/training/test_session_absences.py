@@ -95,7 +95,7 @@ def test_one_that_is_to_leave_has_its_time_and_no_more(three: Driver) -> None:
     three.want(A, B)
     assert (C, "leave") in words(three.check_in(A, B, C))
     three.form(A, B)
-    three.now += three.options.clocks.formation
+    three.now += three.options.clocks.formation_limit
     three.session.job.round.progress_at = three.now
     assert dropped(three.do("tick")) == []
     three.now += 1
@@ -107,7 +107,7 @@ def test_one_that_is_to_leave_has_its_time_and_no_more(three: Driver) -> None:
 def test_who_comes_to_a_boundary_a_little_later_than_the_first_is_waited_for(three: Driver) -> None:
     three.check_in(A)
     for share in (0.0, 0.5, 0.5):
-        three.now += three.options.clocks.boundary * share
+        three.now += three.options.clocks.boundary_limit * share
         assert dropped(three.do("tick")) == []
     three.now += 0.1
     assert sorted(dropped(three.do("tick"))) == [(B, 0xB), (C, 0xC)]
@@ -121,7 +121,7 @@ def test_a_job_that_waits_at_a_boundary_with_all_its_members_loses_none_of_them(
     driver.check_in(A, B)
     clocks = driver.options.clocks
     assert driver.session.job.paused is not None
-    driver.now += clocks.boundary + clocks.progress + 1
+    driver.now += clocks.boundary_limit + clocks.progress + 1
     orders = driver.do("tick")
     assert (dropped(orders), words(orders)) == ([], [])
     assert driver.session.job.phase is Phase.TRAINING

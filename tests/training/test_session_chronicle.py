@@ -126,7 +126,7 @@ def test_a_finished_job_still_says_of_how_many_epochs_it_was() -> None:
     begun = journal.JobBegun(job="j", epochs=11, samples=20, global_batch=10, seed=0, batching="fixed-global", at=1.0)
     finished = journal.JobFinished(position=Position(epoch=11, offset=0, step=22), at=2.0)
     options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1)
-    report = Session.recovered(options, lambda: "transfer", [begun, finished], 3.0).report(3.0)
+    report = Session.restore(options, lambda: "transfer", [begun, finished], 3.0).report(3.0)
     assert (report.state, report.epoch, report.epochs) == ("finished", 11, 11)
 
 

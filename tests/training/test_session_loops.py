@@ -172,10 +172,10 @@ def test_a_loss_between_two_loops_costs_nobody_else_anything() -> None:
 
 def test_who_keeps_the_others_waiting_at_the_next_loop_is_lost_and_nobody_while_none_has_come() -> None:
     driver = between(A, B)
-    driver.now += 10 * driver.options.clocks.boundary
+    driver.now += 10 * driver.options.clocks.boundary_limit
     assert decided(driver.do("tick")) == [], "the script may have much to do after its loop"
     enter(driver, A)
-    driver.now += driver.options.clocks.boundary - 1
+    driver.now += driver.options.clocks.boundary_limit - 1
     assert decided(driver.do("tick")) == []
     driver.now += 2
     orders = driver.do("tick")
@@ -327,7 +327,7 @@ def test_a_word_repeated_from_before_the_order_to_go_past_a_loop_does_not_lead_b
 def test_who_still_works_when_another_script_has_ended_is_waited_for() -> None:
     driver = between(A, B)
     ended(driver, A)
-    driver.now += 10 * driver.options.clocks.boundary
+    driver.now += 10 * driver.options.clocks.boundary_limit
     assert decided(driver.do("tick")) == [], "an export at the end takes as long as it takes"
     ended(driver, B)
     assert driver.session.job.outcome == "finished"

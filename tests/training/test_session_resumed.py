@@ -21,7 +21,7 @@ from test_session_void_commits import commits
 def resumed(driver: Driver) -> None:
     """Another coordinator, as a person launches the job again: no process of before is left."""
     journal = [order.entry for order in driver.orders if isinstance(order, Journal)]
-    driver.session = Session.recovered(
+    driver.session = Session.restore(
         driver.options, lambda: "transfer", [*journal, JobResumed(at=driver.now)], driver.now
     )
     driver.revision = 0

@@ -115,7 +115,7 @@ def test_a_verdict_waits_for_who_is_away_and_nobody_is_asked_anew(three: Driver)
 def test_a_process_that_was_given_up_and_comes_after_the_end_is_sent_home(three: Driver) -> None:
     """Its node was told to end it; now there is nothing to end it for."""
     three.do("worker_disconnected", C, 0xC)
-    three.now += three.options.clocks.reconnect + 1
+    three.now += three.options.clocks.reconnect_limit + 1
     three.do("tick")
     for name in (A, B):
         three.do("step_status", name, StepStatus(generation=1, phase="held", position=STEP, answered=0))

@@ -111,7 +111,7 @@ def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
     ]
     gone = [Restarted(generation=void, reason="", at=1.0)] if void else []
     journal = [*entries[:void], *gone, *entries[void:]]
-    driver.session = driver.session.recovered(driver.options, lambda: "t", journal, driver.now)
+    driver.session = driver.session.restore(driver.options, lambda: "t", journal, driver.now)
     counts = None
     for number, (generation, step) in enumerate(history):
         orders = commits(driver, generation, step, f"c{number}")
@@ -120,6 +120,6 @@ def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
         counts = (step, f"c{number}") if accepted else counts
         if recovers:
             journal += [order.entry for order in orders if isinstance(order, Journal)]
-            driver.session = driver.session.recovered(driver.options, lambda: "t", journal, driver.now)
+            driver.session = driver.session.restore(driver.options, lambda: "t", journal, driver.now)
     commit = driver.session.job.commit
     assert (commit and (commit[0].step, commit[1])) == counts

@@ -132,7 +132,7 @@ def test_words_of_a_next_loop_are_void_while_the_one_at_hand_goes_on() -> None:
 def test_the_last_ones_time_runs_from_when_the_first_has_come_and_no_other_gives_it_more() -> None:
     driver = trains(A, B, C)
     driver.check_in(A, B, C, epoch=3)
-    boundary = driver.options.clocks.boundary
+    boundary = driver.options.clocks.boundary_limit
     enter(driver, A)
     driver.now += boundary
     enter(driver, B)

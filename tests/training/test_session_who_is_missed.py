@@ -154,7 +154,7 @@ def between() -> Driver:
 def test_who_has_ended_its_script_may_go_without_another_word(between: Driver) -> None:
     between.do("script_ended", A)
     between.do("worker_disconnected", A, 0xA)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == set()
     between.do("script_ended", B)
     assert between.session.job.outcome == "finished"
@@ -163,7 +163,7 @@ def test_who_has_ended_its_script_may_go_without_another_word(between: Driver) -
 def test_who_has_not_and_is_away_is_lost(between: Driver) -> None:
     between.do("script_ended", A)
     between.do("worker_disconnected", B, 0xB)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == {B}
 
 
@@ -181,7 +181,7 @@ def test_a_node_whose_script_ended_too_early_is_missed_in_the_next_loop_as_any_o
         between.do("worker_formed", name, Formed(generation=3, digest="same"))
     assert (set(between.session.job.roster.members), between.session.job.phase) == ({A, B}, Phase.TRAINING)
     between.do("worker_disconnected", A, 99)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == {A}
 
 
@@ -198,7 +198,7 @@ def test_a_node_that_is_away_after_the_end_keeps_nobody_waiting(driver: Driver) 
     """Its ps-lite processes are nobody's any more."""
     driver.check_in(A, B, epoch=3)
     driver.do("node_lost", A)
-    driver.now += driver.options.clocks.formation + driver.options.clocks.patience + 1
+    driver.now += driver.options.clocks.formation_limit + driver.options.clocks.patience + 1
     assert any(over(driver.do("tick")) for _ in range(4))
 
 
@@ -232,7 +232,7 @@ def test_a_formation_and_a_release_have_exactly_their_time(three: Driver) -> Non
     for name in (A, B):
         three.do("step_status", name, StepStatus(generation=1, phase="held", position=START, answered=0))
     three.prepare(A, B)
-    three.now += clocks.formation
+    three.now += clocks.formation_limit
     assert restarted(three.do("tick")) == set()
     three.now += 0.1
     assert restarted(three.do("tick")) == {A, B}

@@ -18,9 +18,16 @@ from hypothesis import strategies as st
 def test_every_bound_follows_from_the_two(liveness: float, ratio: float) -> None:
     clocks = Clocks(liveness, liveness * ratio)
     assert clocks.ping_interval + clocks.pong_limit == pytest.approx(clocks.liveness)
-    assert 0 < clocks.reconnect < clocks.ping_interval < clocks.liveness < clocks.patience <= clocks.progress * 1.0001
+    assert (
+        0
+        < clocks.reconnect_limit
+        < clocks.ping_interval
+        < clocks.liveness
+        < clocks.patience
+        <= clocks.progress * 1.0001
+    )
     assert 0 < clocks.release_limit < clocks.patience
-    assert 0 < clocks.exit_limit < clocks.liveness <= clocks.formation <= clocks.progress
+    assert 0 < clocks.exit_limit < clocks.liveness <= clocks.formation_limit <= clocks.progress
     assert clocks.start_limit == clocks.progress, "a living process that gets nowhere"
 
 

@@ -132,7 +132,7 @@ class Coordinated:
         options = Options(
             cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1, checkpoint_dir="/commits"
         )
-        self.session = Session.recovered(options, lambda: "transfer", self.journal, self.now)
+        self.session = Session.restore(options, lambda: "transfer", self.journal, self.now)
         self.do("new_target", Target.of(1, (A,)))
         self.do("node_connected", NodeHello(**WHO, attempt=1, base=True))
 

@@ -93,7 +93,7 @@ class Coordinator:
             *self._take_over(time.time()),
             *(self._resume_job(time.time()) if resumes else ()),
         ]
-        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), journal_entries, time.time())
+        self._session = Session.restore(options, lambda: secrets.token_urlsafe(24), journal_entries, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(
             self._session, options.job, HelloChecker(options.cluster, self._token, keys), self.carry_out

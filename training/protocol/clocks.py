@@ -50,7 +50,7 @@ class Clocks:
         return self.liveness * 3 / 4
 
     @property
-    def reconnect(self) -> float:
+    def reconnect_limit(self) -> float:
         """Time after which a disconnected worker is treated as lost, unless its supervisor reports its end earlier."""
         return self.liveness * 0.15
 
@@ -75,7 +75,7 @@ class Clocks:
         return self.liveness / 2
 
     @property
-    def formation(self) -> float:
+    def formation_limit(self) -> float:
         """Time limit for each of two phases of a formation: all members prepare, then all members join.
 
         The transfer of the state is included.
@@ -83,7 +83,7 @@ class Clocks:
         return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
-    def boundary(self) -> float:
+    def boundary_limit(self) -> float:
         """How long the first worker at a boundary waits for the last worker.
 
         The waiting time includes a validation at an epoch's end.

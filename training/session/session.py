@@ -57,7 +57,7 @@ from dyntrain.training.session.orders import Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back_wanted
 from dyntrain.training.session.phases.wanted import refuse_target
 from dyntrain.training.session.recovery import losses, stalls
-from dyntrain.training.session.recovery.from_journal import recovered
+from dyntrain.training.session.recovery.from_journal import restore_job
 
 
 @dataclass
@@ -71,11 +71,11 @@ class Session:
     job: JobState
 
     @classmethod
-    def recovered(
+    def restore(
         cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
     ) -> Session:
         """Restore the session from the journal's entries, or begin a new job if the journal is empty."""
-        return cls(recovered(options, transfer_token, entries, now))
+        return cls(restore_job(options, transfer_token, entries, now))
 
     @property
     def launch(self) -> Launch | None:

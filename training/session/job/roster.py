@@ -27,19 +27,19 @@ class FailureBudget:
 
     Each further cool-down takes twice as long as the previous cool-down. The count of cool-downs is reset once the node
     has had no failure for the length of its last cool-down plus `window`. While fewer workers than the job's minimum
-    are left, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep` seconds is
+    are left, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `give_up_seconds` is
     given up: an elastic node is released, a base node is tried again.
     """
 
     restarts: int = 5  # number of immediate restarts within `window`
     window: float = 600.0  # seconds for which a failure counts
     cool_down: float = 60.0  # seconds of the first cool-down
-    longest: float = 3600.0  # seconds of the longest cool-down
-    keep: float = 600.0  # cool-down in seconds beyond which a node is given up
+    longest_cool_down: float = 3600.0  # seconds of the longest cool-down
+    give_up_seconds: float = 600.0  # cool-down in seconds beyond which a node is given up
 
     def cool_down_seconds(self, earlier_count: int) -> float:
         """Return how many seconds a node's next cool-down takes after `earlier_count` cool-downs."""
-        return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
+        return min(self.longest_cool_down, self.cool_down * 2.0 ** min(earlier_count, 30))
 
 
 @dataclass
@@ -244,7 +244,7 @@ class Roster:
     def _cool_down_order(self, instance: str, record: FailureRecord, now: float) -> Order:
         """Make the order to cool down; without this order, the node would assume that an order to restart was lost."""
         assert record.pid is not None
-        is_given_up = record.until - record.since > self.budget.keep
+        is_given_up = record.until - record.since > self.budget.give_up_seconds
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=is_given_up))
 
     def readmit_nodes(self, now: float, needed: bool) -> list[Order]:

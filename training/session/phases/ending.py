@@ -9,7 +9,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 
 
-def end(job: JobState, now: float) -> list[Order]:
+def finish_job(job: JobState, now: float) -> list[Order]:
     roster = job.roster
     job.writer = next(iter(job.members_present()), None)  # worker 0, unless it is lost
     orders: list[Order] = [

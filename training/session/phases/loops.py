@@ -18,7 +18,7 @@ from dyntrain.training.protocol.messages import Leave, LoopOver, WorkerHello
 from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToWorker
-from dyntrain.training.session.phases.ending import end, fail, stop_groups
+from dyntrain.training.session.phases.ending import fail, finish_job, stop_groups
 
 TOO_FAR_REASON = "the job is in an earlier loop over epochs, and no process can return to a loop: start afresh"
 
@@ -31,7 +31,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     members = job.roster.members
     members_behind = [instance_id for instance_id in members if instance_id not in holders]
     if not any(hello.another for hello in members.values()):
-        return [*_dismiss_members(job, members_behind), *end(job, now)]
+        return [*_dismiss_members(job, members_behind), *finish_job(job, now)]
     reached_position, job.loop, job.between_loops = job.position, job.loop + 1, True
     job.position, job.script_ended = reached_position.next_loop_start, set()
     job.starts[job.loop] = job.position
@@ -111,7 +111,7 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
             now,
         )
     if ended_members == set(members):
-        return end(job, now)
+        return finish_job(job, now)
     if entered_members != set(members):
         return []
     first_worker, *other_workers = members.values()

@@ -35,7 +35,7 @@ INSIDE_STAGES = frozenset({"creates", "formed"})  # stages between the orders to
 NOT_BACK_REASON = "it did not come back to the coordinator"
 
 
-def recovered(
+def restore_job(
     options: Options, transfer_token: Callable[[], str], entries: Sequence[journal.Entry], now: float
 ) -> JobState:
     """Restore the job from its journal, or begin a new job if the journal is empty."""

@@ -123,7 +123,7 @@ def tick(job: JobState, now: float) -> list[Order]:
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
-    if name := roster.find_overdue_worker(clocks.reconnect, clocks.patience, now):
+    if name := roster.find_overdue_worker(clocks.reconnect_limit, clocks.patience, now):
         reason = f"no connection for {now - roster.absent[name]:.1f} s"
         return worker_lost(job, name, roster.pid_of(name), reason, now)
     if missed_connection := roster.find_missed_connection(now):
@@ -143,19 +143,19 @@ def tick(job: JobState, now: float) -> list[Order]:
         case Phase.PREPARING if late_instances := find_late_members(job.round, roster.members, clocks, waited_seconds):
             allowed_seconds = preparation_limit(job.round, late_instances[0], clocks)
             return _lose_members(job, late_instances, f"not prepared to form within {allowed_seconds:.0f} s", now)
-        case Phase.FORMING if waited_seconds > clocks.formation:
+        case Phase.FORMING if waited_seconds > clocks.formation_limit:
             missing_names = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
-            limit_text = f"not formed within {clocks.formation:.0f} s"
+            limit_text = f"not formed within {clocks.formation_limit:.0f} s"
             return restart(job, f"generation {job.number} {limit_text}; waited for {missing_names}", now)
         case Phase.RELEASING if waited_seconds > clocks.release_limit:
             return restart(job, f"the survivors were not free within {clocks.release_limit:.0f} s", now)
         case Phase.PARKED if (
-            job.between_loops and waited_seconds > clocks.boundary and (late_instances := late_members(job))
+            job.between_loops and waited_seconds > clocks.boundary_limit and (late_instances := late_members(job))
         ):
             return _lose_members(
                 job,
                 late_instances,
-                f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first",
+                f"not at the next loop over epochs within {clocks.boundary_limit:.0f} s of the first",
                 now,
             )
         case Phase.TRAINING:
@@ -163,9 +163,9 @@ def tick(job: JobState, now: float) -> list[Order]:
                 return orders
         case Phase.OVER if job.awaited and waited_seconds > clocks.patience:
             job.awaited = set()
-    if roster.leaving and waited_seconds > clocks.formation:
+    if roster.leaving and waited_seconds > clocks.formation_limit:
         name = next(iter(roster.leaving))
-        return worker_lost(job, name, roster.pid_of(name), f"did not leave within {clocks.formation:.0f} s", now)
+        return worker_lost(job, name, roster.pid_of(name), f"did not leave within {clocks.formation_limit:.0f} s", now)
     return [
         *roster.readmit_nodes(now, job.paused is SettlementReason.BELOW_MINIMUM),
         *close_when_all_left(job),
@@ -194,9 +194,9 @@ def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
     """
     clocks, check_ins = job.options.clocks, job.round.checked_in
     late_instances = sorted(set(job.roster.members) - set(check_ins))
-    if check_ins and late_instances and now - job.since > clocks.boundary:
+    if check_ins and late_instances and now - job.since > clocks.boundary_limit:
         return _lose_members(
-            job, late_instances, f"not at the boundary within {clocks.boundary:.0f} s of the first", now
+            job, late_instances, f"not at the boundary within {clocks.boundary_limit:.0f} s of the first", now
         )
     if late_instances and now - max(job.round.progress_at, job.since) > clocks.progress:
         return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
