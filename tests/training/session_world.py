@@ -46,7 +46,7 @@ from dyntrain.training.protocol.messages import (
 from dyntrain.training.protocol.slots import names_of, nodes_of, slot_of
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
 from dyntrain.training.session.recovery.from_journal import restore_job
 from dyntrain.training.session.session import Session
 from session_processes import EPOCHS, Group, History, Link, Node, Worker, instance
@@ -167,7 +167,7 @@ class World:
                             self.later.append(lambda worker=worker: worker.exit(75))  # type: ignore[misc]
                 case Announce():
                     self.announced.append(order)
-                case Over():
+                case StopCoordinator():
                     self.over = order.outcome
 
     def generations(self) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dyntrain.training.protocol.messages import START
 from dyntrain.training.session.job.roster import FailureBudget, Roster
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import Over
+from dyntrain.training.session.orders import StopCoordinator
 from session_driver import A, B, C, Driver, come_back, restarted, words
 
 
@@ -28,7 +28,9 @@ def test_a_stander_that_vanished_does_not_keep_a_job_from_its_end(driver: Driver
     driver.check_in(A, B, epoch=3)
     driver.do("worker_left", A)
     driver.now += driver.options.clocks.formation_limit + driver.options.clocks.patience + 1
-    assert any(isinstance(order, Over) for _ in range(3) for order in driver.do("tick")), "B never said that it left"
+    assert any(isinstance(order, StopCoordinator) for _ in range(3) for order in driver.do("tick")), (
+        "B never said that it left"
+    )
 
 
 def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: Driver) -> None:

@@ -9,7 +9,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import CheckIn, Committed, Entered, Form, LoopOver, Position, SafeCopy
 from dyntrain.training.protocol.node_messages import GroupFailed, WorkerExited
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Journal, Order, Over, ToWorker
+from dyntrain.training.session.orders import DropWorker, Journal, Order, StopCoordinator, ToWorker
 from dyntrain.training.worker.membership.dialogue import Dialogue
 from session_driver import A, B, C, Driver, announced, come_back, decided, forms, restarted, words
 
@@ -71,7 +71,7 @@ def test_the_loops_end_is_not_the_jobs_and_all_go_on_with_the_state() -> None:
         B: LoopOver(generation=1, loop=1, position=END, holds=True),
     }
     assert [event.loop for event in announced(orders, events.LoopFinished)] == [1]
-    assert not any(isinstance(order, Over) for order in orders)
+    assert not any(isinstance(order, StopCoordinator) for order in orders)
     assert forms(enter(driver, A)) == {}, "B is not there yet"
     sent = forms(enter(driver, B))
     assert {name: (form.position, form.sources, form.generation) for name, form in sent.items()} == {

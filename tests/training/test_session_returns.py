@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from dyntrain.training.protocol.messages import START, Position, StepStatus, StepVerdict
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Order, Over, ToWorker
+from dyntrain.training.session.orders import DropWorker, Order, StopCoordinator, ToWorker
 from session_driver import A, B, C, Driver, come_back, forms, restarted, words
 
 STEP = Position(epoch=0, offset=10, step=1)
@@ -19,7 +19,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def over(orders: list[Order]) -> bool:
-    return any(isinstance(order, Over) for order in orders)
+    return any(isinstance(order, StopCoordinator) for order in orders)
 
 
 def settled(driver: Driver) -> None:

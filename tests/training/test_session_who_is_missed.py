@@ -9,7 +9,7 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import START, Entered, Formed, StepStatus
 from dyntrain.training.protocol.node_messages import Retire, WorkerExited
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Order, Over, ToNode
+from dyntrain.training.session.orders import DropWorker, Order, StopCoordinator, ToNode
 from session_driver import A, B, C, Driver, announced, come_back, forms, restarted, words
 
 NEXT = {"epochs": 5, "samples": 20, "global_batch": 10, "seed": 0, "layout": "x"}
@@ -20,7 +20,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def over(orders: list[Order]) -> bool:
-    return any(isinstance(order, Over) for order in orders)
+    return any(isinstance(order, StopCoordinator) for order in orders)
 
 
 def trains(driver: Driver, *names: str) -> list[Order]:

@@ -33,7 +33,7 @@ from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.job.trouble import RESTARTS
-from dyntrain.training.session.orders import Announce, Journal, Order, Over, ToWorker
+from dyntrain.training.session.orders import Announce, Journal, Order, StopCoordinator, ToWorker
 from dyntrain.training.session.session import Session
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from job_bed import JobBed, instance
@@ -244,7 +244,7 @@ def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginni
         job.unreadable(name)
         assert job.again().commit == before, "of the three that are kept"
     orders = job.unreadable("c2")
-    assert any(isinstance(order, Over) for order in orders)
+    assert any(isinstance(order, StopCoordinator) for order in orders)
     assert "no readable commit" in next(
         order.event.reason for order in orders if isinstance(order, Announce) and order.event.event == "failed"
     )

@@ -35,7 +35,7 @@ from dyntrain.training.protocol.results import SCRIPTS_SECONDS
 from dyntrain.training.records import Unreadable
 from dyntrain.training.session.chronicle import Chronicle
 from dyntrain.training.session.job.options import Options
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
 from dyntrain.training.session.session import Session
 
 TICK_SECONDS = 0.1  # between checks of the session's deadlines
@@ -219,7 +219,7 @@ class Coordinator:
                 self._outbox.write_event(order.event)
                 self._chronicle.record_event(order.event)
                 log.info("%s", describe(order.event))
-            case Over():
+            case StopCoordinator():
                 self._over.set()
 
     async def _publish_endpoint(self, endpoint: CoordinatorEndpoint) -> None:

@@ -96,7 +96,7 @@ def _read_member(members: tarfile.TarFile, name: str) -> bytes:
 def main(argv: list[str] | None = None) -> int:
     """Create the two RecordIO files.
 
-    Returns 0 if the files now exist. If an error occurs, prints the reason and returns 1.
+    Returns 0 if the files now exist. After an error, this function prints the reason and returns 1.
     """
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)

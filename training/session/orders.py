@@ -46,10 +46,10 @@ class Announce:
 
 
 @dataclass(frozen=True)
-class Over:
+class StopCoordinator:
     """Order the coordinator to stop, as the job has ended; no more orders follow."""
 
     outcome: str  # "finished" or "failed"
 
 
-Order = ToNode | ToWorker | DropWorker | Journal | Announce | Over
+Order = ToNode | ToWorker | DropWorker | Journal | Announce | StopCoordinator

@@ -6,7 +6,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Leave
 from dyntrain.training.protocol.node_messages import Retire, StopGroup
 from dyntrain.training.session.job.state import JobState, Phase
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
 
 
 def finish_job(job: JobState, now: float) -> list[Order]:
@@ -46,7 +46,7 @@ def close_when_all_left(job: JobState) -> list[Order]:
         return []
     job.closed = True
     orders: list[Order] = [ToNode(instance_id, Retire(reason=f"job {job.outcome}")) for instance_id in job.roster.nodes]
-    return [*orders, Over(job.outcome)]
+    return [*orders, StopCoordinator(job.outcome)]
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
