@@ -27,11 +27,11 @@ def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Ma
     """
     if report.state != "running" or not report.members:
         return tuple(listed_hosts)
-    members = {
+    active_by_host = {
         addresses[member.instance_id]: member.active for member in report.members if member.instance_id in addresses
     }
-    staying_hosts = [host for host in listed_hosts if host in members]
-    return (*staying_hosts, *(host for host, active in members.items() if active and host not in staying_hosts))
+    staying_hosts = [host for host in listed_hosts if host in active_by_host]
+    return (*staying_hosts, *(host for host, active in active_by_host.items() if active and host not in staying_hosts))
 
 
 class HostLog:

@@ -99,10 +99,10 @@ class AwsHosts:
         match.
         """
         hash_key, _, sort_key = (target.pointer or "").partition("/")
-        item = self._get_client("dynamodb").get_item(
+        table_item = self._get_client("dynamodb").get_item(
             TableName=self._read_table_name(), Key={"pk": {"S": hash_key}, "sk": {"S": sort_key}}, ConsistentRead=True
         )["Item"]
-        members = tuple(entry["S"] for entry in item["members"]["L"])
+        members = tuple(entry["S"] for entry in table_item["members"]["L"])
         if members_digest(members) != target.digest:
             raise HostsError(
                 f"target revision {target.revision} of cluster {self._cluster}: the list in {target.pointer} is of "

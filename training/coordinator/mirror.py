@@ -27,7 +27,7 @@ class WorkerListFiles:
         self._log: HostLog | None = None
         self._last_error = ""
 
-    def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
+    def update(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
         """Update the files that list the training workers from a job report.
 
         The address `last_address` is written as the last line of the list. A write error is logged once, and the write

@@ -320,8 +320,8 @@ class Coordinator:
             if job.launch is not None or not job.options.waits:
                 folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
-                show_arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(executor, list_files.show, *show_arguments)
+                update_arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
+                await asyncio.get_running_loop().run_in_executor(executor, list_files.update, *update_arguments)
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _send_reports(self) -> None:

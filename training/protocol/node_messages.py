@@ -178,8 +178,8 @@ class StopGroup(Message):
 class RestartWorker(Message):
     """Order to kill the worker process `pid` if it still runs, and to start another worker.
 
-    If `pid` is not the present worker's, the node does nothing. If `pid` is None, the node starts a worker if its last
-    worker has left the job.
+    If `pid` is not the present worker's, the node does nothing. With `pid` None, the node starts a worker, but only
+    if its last worker has left the job.
     """
 
     type: Literal["restart_worker"] = "restart_worker"

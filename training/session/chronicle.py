@@ -191,10 +191,10 @@ def mark_of(event: events.Event) -> HistoryMark:
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
     generation = event_fields.get("generation", event_fields.get("number"))
-    cause = " ".join(
+    cause_text = " ".join(
         str(event_fields.get("reason") or event_fields.get("cause") or event_fields.get("kind") or "").split()
     )
-    phases = {
+    phase_seconds = {
         name[:MAX_NAME]: round(seconds, 4)
         for name, seconds in list(event_fields.get("phases", {}).items())[:MAX_PHASES]
     }
@@ -205,8 +205,8 @@ def mark_of(event: events.Event) -> HistoryMark:
         instance=event_fields.get("instance", "")[:MAX_NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
-        reason=cause if len(cause) <= MAX_REASON else cause[: MAX_REASON - 3] + "...",
-        phases=phases,
+        reason=cause_text if len(cause_text) <= MAX_REASON else cause_text[: MAX_REASON - 3] + "...",
+        phases=phase_seconds,
     )
 
 
