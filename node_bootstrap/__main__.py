@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dyntrain.missing import one_sentence
+from dyntrain.missing import exit_with_advice
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import CONFIGURATION, FAULT
 from dyntrain.node_bootstrap.host.layout import Layout
@@ -124,7 +124,7 @@ def run_node_and_exit(
     """Run the node, then exit with `os._exit`, since a normal exit would wait for AWS calls that hang in threads."""
     import asyncio  # imported here, so that the parent process stays small
 
-    with one_sentence(code=CONFIGURATION):
+    with exit_with_advice(code=CONFIGURATION):
         from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
         from dyntrain.node_bootstrap.node import run_node
         from dyntrain.node_bootstrap.steps.run import Dependencies
@@ -145,7 +145,7 @@ def run_launched_node() -> int:
     import tempfile
 
     def run_in_folder(folder: Path) -> int:
-        with one_sentence(code=CONFIGURATION):
+        with exit_with_advice(code=CONFIGURATION):
             from dyntrain.node_bootstrap import launched
 
         return launched.run(folder)
@@ -160,7 +160,7 @@ def show_plan(layout: Layout) -> int:
     """Print which steps of the node are done and which are left; returns the exit code."""
     import asyncio
 
-    with one_sentence(code=CONFIGURATION):
+    with exit_with_advice(code=CONFIGURATION):
         from dyntrain.node_bootstrap.node import print_plan
 
     return asyncio.run(print_plan(interactive_dependencies(layout)))
@@ -170,7 +170,7 @@ def mark_as_prepared(layout: Layout, volume: Path | None) -> int:
     """Mark this node as prepared, for a person who prepared it by hand; returns the exit code."""
     import asyncio
 
-    with one_sentence(code=CONFIGURATION):
+    with exit_with_advice(code=CONFIGURATION):
         from dyntrain.node_bootstrap.node import mark_prepared
 
     return asyncio.run(mark_prepared(interactive_dependencies(layout, volume)))

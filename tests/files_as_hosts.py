@@ -21,7 +21,7 @@ class FilesAsHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         write_whole(self._endpoint, json.dumps({"endpoint": endpoint.model_dump(mode="json"), "token": token}))
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         if not self._endpoint.exists():
             return None
         return CoordinatorEndpoint.model_validate(json.loads(self._endpoint.read_text())["endpoint"])

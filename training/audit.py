@@ -32,8 +32,8 @@ class Audit:
     lost: int = 0  # number of samples that were not trained on
     doubled: int = 0  # number of samples that were trained on again
     void_intents: int = 0  # number of intents that do not count
-    # (samples, drawn_from) of each further loop over epochs, by the loop's first epoch
-    later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    # further loops over epochs: by the loop's first epoch
+    later: dict[int, tuple[int, int | None]] = field(default_factory=dict)  # (samples, drawn_from) of each
 
     def sizes(self, epoch: int) -> tuple[int, int]:
         """Return the number of samples that the epoch takes, and the number of samples in the dataset."""
@@ -57,7 +57,7 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     generation_numbers = [generation.number for generation in generations]
     end_positions = [entry.position for entry in entries if isinstance(entry, JobFinished)]
     end_position = end_positions[-1] if end_positions else (generations[-1].position if generations else START)
-    end_steps = {number: start_steps[following] for number, following in pairwise(generation_numbers)}
+    end_steps = {number: start_steps[next_number] for number, next_number in pairwise(generation_numbers)}
     if generation_numbers:
         end_steps[generation_numbers[-1]] = end_position.step
 
@@ -75,7 +75,7 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
         if (
             number not in start_steps
             or not start_steps[number] <= step < end_steps[number]
-            or _superseded(number, step, generation_numbers, start_steps)
+            or _is_superseded(number, step, generation_numbers, start_steps)
         ):
             result.void_intents += 1
         elif epoch in counts_by_epoch:
@@ -83,17 +83,17 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
             steps_by_epoch[epoch].add(step)
     for epoch, counts in counts_by_epoch.items():
         result.epochs[epoch] = len(steps_by_epoch[epoch])
-        expected, available = result.sizes(epoch)
-        trained_samples = sum(1 for index in range(available) if counts[index])
-        result.lost += max(0, expected - trained_samples)
+        expected_samples, dataset_samples = result.sizes(epoch)
+        trained_samples = sum(1 for index in range(dataset_samples) if counts[index])
+        result.lost += max(0, expected_samples - trained_samples)
         result.doubled += sum(count - 1 for count in counts.values() if count > 1) + sum(
-            1 for index in counts if not 0 <= index < available
+            1 for index in counts if not 0 <= index < dataset_samples
         )
-        result.doubled += max(0, trained_samples - expected)
+        result.doubled += max(0, trained_samples - expected_samples)
     return result
 
 
-def _superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
+def _is_superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
     """Whether a later generation (group of workers) began at or before `step`, and so trained this step again."""
     return any(start_steps[later_number] <= step for later_number in numbers if later_number > number)
 

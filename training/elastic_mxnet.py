@@ -16,20 +16,20 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # must precede mxnet
 
 import mxnet  # isort: skip
 
-from dyntrain.training.dt_scripts.names import REPLACED, load
+from dyntrain.training.dt_scripts.names import REPLACED_NAMES, load_counterpart
 
 
 class _Overlay(ModuleType):
     """A module that acts as a module of MXNet, with some names replaced by elastic ones."""
 
     def __init__(self, part: str) -> None:
-        original = getattr(mxnet, part)
-        super().__init__(original.__name__, original.__doc__)
-        self._original, self._replacing_modules = original, REPLACED[part]
+        original_module = getattr(mxnet, part)
+        super().__init__(original_module.__name__, original_module.__doc__)
+        self._original, self._replacing_modules = original_module, REPLACED_NAMES[part]
 
     def __getattr__(self, name: str) -> Any:
         if name in self._replacing_modules:
-            return load(self._replacing_modules[name], name)
+            return load_counterpart(self._replacing_modules[name], name)
         return getattr(self._original, name)
 
 

@@ -42,14 +42,14 @@ class Forming(_Event):
     """The members of a new generation are decided, and are ordered to prepare for this generation."""
 
     event: Literal["forming"] = "forming"
-    number: GenerationNumber
-    members: Instances
-    position: StepPosition
+    number: GenerationNumber  # of the new generation
+    members: Instances  # of the new generation
+    position: StepPosition  # where the generation starts
     commit: str | None = Field(None, description="commit from which the generation starts; null: from another state")
     safe: str | None = Field(None, description="instance from whose safe state the generation starts")
-    cause: Cause
-    joining: Instances
-    leaving: Instances
+    cause: Cause  # why the membership changes
+    joining: Instances  # members that are new
+    leaving: Instances  # instances that must leave
 
 
 class Formed(_Event):
@@ -57,10 +57,10 @@ class Formed(_Event):
 
     event: Literal["formed"] = "formed"
     generation: GenerationNumber
-    members: Instances
+    members: Instances  # of the generation
     digest: str = Field(description="checksum of the state, equal on all members")
-    phases: Phases
-    background: Phases
+    phases: Phases  # parts in sequence
+    background: Phases  # parts in parallel to these
 
 
 class TakenBack(_Event):
@@ -68,7 +68,7 @@ class TakenBack(_Event):
 
     event: Literal["taken_back"] = "taken_back"
     generation: GenerationNumber
-    reason: Cause
+    reason: Cause  # why the generation is cancelled
 
 
 class Restart(_Event):
@@ -76,7 +76,7 @@ class Restart(_Event):
 
     event: Literal["restart"] = "restart"
     generation: GenerationNumber
-    reason: Cause
+    reason: Cause  # why the workers are restarted
     commit: Position | None = Field(description="position of the last commit; null: there is none")
 
 
@@ -86,7 +86,7 @@ class Releasing(_Event):
     event: Literal["releasing"] = "releasing"
     instance: str = Field(description="instances of the lost workers, separated by commas, or words in their place")
     generation: GenerationNumber
-    reason: Cause
+    reason: Cause  # how the worker was lost
 
 
 class Released(_Event):
@@ -94,7 +94,7 @@ class Released(_Event):
 
     event: Literal["released"] = "released"
     generation: GenerationNumber
-    position: StepPosition
+    position: StepPosition  # after the last valid step
     seconds: float = Field(description="from the loss until the last surviving worker was free")
 
 
@@ -109,7 +109,7 @@ class Pause(_Event):
     seconds: float = Field(
         description="from the last step before the change of membership to the next step, less one step"
     )
-    phases: Phases
+    phases: Phases  # parts of the pause
 
 
 class Segment(_Event):
@@ -179,7 +179,7 @@ class WorkerLost(_Event):
     event: Literal["worker_lost"] = "worker_lost"
     instance: Instance
     pid: Pid
-    reason: Cause
+    reason: Cause  # how the worker was lost
 
 
 class WorkerRefused(_Event):
@@ -187,7 +187,7 @@ class WorkerRefused(_Event):
 
     event: Literal["worker_refused"] = "worker_refused"
     instance: Instance
-    reason: Cause
+    reason: Cause  # what differs
 
 
 # ---- nodes
@@ -230,7 +230,7 @@ class Stalled(_Event):
     step: int = Field(description="steps since the job began, on the most advanced worker")
     stalled: Instances = Field(description="instances for which others wait; empty: all wait inside the step")
     waiting: Instances = Field(description="instances whose workers wait")
-    reason: Cause
+    reason: Cause  # who waits for whom
 
 
 class StallOver(_Event):
@@ -247,7 +247,7 @@ class CoolingDown(_Event):
     event: Literal["cooling_down"] = "cooling_down"
     instance: Instance
     seconds: float = Field(description="duration of the cool-down, from `at` on")
-    reason: Cause
+    reason: Cause  # the worker's failures
 
 
 class Readmitted(_Event):
@@ -283,7 +283,7 @@ class CommitFailed(_Event):
     event: Literal["commit_failed"] = "commit_failed"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Cause
+    reason: Cause  # why it was not written
 
 
 class ResultsUploaded(_Event):
@@ -302,7 +302,7 @@ class ResultsNotUploaded(_Event):
     """
 
     event: Literal["results_not_uploaded"] = "results_not_uploaded"
-    reason: Cause
+    reason: Cause  # why the upload failed
 
 
 class CommitUnreadable(_Event):
@@ -310,9 +310,9 @@ class CommitUnreadable(_Event):
 
     event: Literal["commit_unreadable"] = "commit_unreadable"
     name: str = Field(description="name of the commit")
-    position: StepPosition
+    position: StepPosition  # of the unreadable commit
     instead: Position | None = Field(description="position of the commit that takes its place; null: there is none")
-    reason: Cause
+    reason: Cause  # why it cannot be read
 
 
 class SafeStateUnreadable(_Event):
@@ -321,7 +321,7 @@ class SafeStateUnreadable(_Event):
     event: Literal["safe_state_unreadable"] = "safe_state_unreadable"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Cause
+    reason: Cause  # why it cannot be read
 
 
 # ---- the coordinator and its job
@@ -351,7 +351,7 @@ class TargetRefused(_Event):
     event: Literal["target_refused"] = "target_refused"
     revision: int = Field(description="revision of the ignored target and of the target in force")
     stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
-    reason: Cause
+    reason: Cause  # what contradicts
 
 
 class LoopFinished(_Event):
@@ -359,21 +359,21 @@ class LoopFinished(_Event):
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next loop, counted from 0")
-    position: StepPosition
+    position: StepPosition  # at the end of the loop
 
 
 class Finished(_Event):
     """The job has finished successfully."""
 
     event: Literal["finished"] = "finished"
-    position: StepPosition
+    position: StepPosition  # at the end of the job
 
 
 class Failed(_Event):
     """The job has failed for the given reason."""
 
     event: Literal["failed"] = "failed"
-    reason: Cause
+    reason: Cause  # why the job failed
 
 
 Event = (

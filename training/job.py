@@ -276,12 +276,12 @@ class ElasticJob:
             discards=discards_last_batch,
             sampler=batch_sampler,
         )
-        loader.batches = lambda: self._batches(loader)
+        loader.batches = lambda: self._iterate_batches(loader)
         loader.place = lambda: self._loop.place_in_epoch
         loop.loading.loaders.append(loader)
         return loader
 
-    def _batches(self, loader: Loader) -> Iterator[Any]:
+    def _iterate_batches(self, loader: Loader) -> Iterator[Any]:
         epoch = self._epoch
         if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
             raise RuntimeError(

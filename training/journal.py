@@ -18,7 +18,7 @@ VERSION = 1  # version of the journal's format
 
 
 class _Entry(Record):
-    version: int = VERSION
+    version: int = VERSION  # version of the journal's format
 
 
 class JobBegun(_Entry):
@@ -30,11 +30,11 @@ class JobBegun(_Entry):
     samples: int | None = None  # samples in an epoch
     drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # in the dataset, if epochs omit some
     global_batch: int  # samples of a step, over all workers
-    seed: int
+    seed: int  # seed of the job's random numbers
     batching: str  # how batch and rate follow the number of workers
     layout: str | None = Field(None, exclude_if=lambda value: value is None)  # digest of the parameters' shapes
     from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # first epoch of a further loop
-    at: float
+    at: float  # seconds since 1970
 
 
 class JobLaunched(_Entry):
@@ -44,8 +44,8 @@ class JobLaunched(_Entry):
     """
 
     kind: Literal["launched"] = "launched"
-    launch: Launch
-    at: float
+    launch: Launch  # the launch's command and settings
+    at: float  # seconds since 1970
 
 
 class GenerationSettled(_Entry):
@@ -53,11 +53,11 @@ class GenerationSettled(_Entry):
 
     kind: Literal["generation"] = "generation"
     number: int  # number of the generation
-    members: tuple[str, ...]
+    members: tuple[str, ...]  # in the order of their ranks
     position: Position  # position of the generation's first step
     commit: str | None = None  # the commit from which the generation starts
     safe: str | None = None  # the node from whose safe state the generation starts
-    at: float
+    at: float  # seconds since 1970
     pids: dict[str, int]  # process id of each member
     holders: tuple[str, ...]  # members whose memory holds the state
     hosts: dict[str, int]  # nodes with ps-lite processes, and the number of their bootstrap's run
@@ -68,8 +68,8 @@ class CommitWritten(_Entry):
     """A commit was written completely."""
 
     kind: Literal["commit"] = "commit"
-    generation: int
-    position: Position
+    generation: int  # number of the generation that wrote it
+    position: Position  # position of the commit's state
     name: str  # name of the commit
 
 
@@ -78,19 +78,19 @@ class CommitFoundUnreadable(_Entry):
 
     kind: Literal["commit_unreadable"] = "commit_unreadable"
     name: str  # name of the commit
-    position: Position
+    position: Position  # position of the unreadable commit
     instead: Position | None  # position of the previous commit, which takes its place
-    reason: str
-    at: float
+    reason: str  # why it cannot be read
+    at: float  # seconds since 1970
 
 
 class TakenBack(_Entry):
     """The generation was cancelled before any worker began to form it, and no worker's memory has the state."""
 
     kind: Literal["taken_back"] = "taken_back"
-    generation: int
-    reason: str
-    at: float
+    generation: int  # number of the cancelled generation
+    reason: str  # why it was cancelled
+    at: float  # seconds since 1970
 
 
 class MembersGivenUp(_Entry):
@@ -101,18 +101,18 @@ class MembersGivenUp(_Entry):
     """
 
     kind: Literal["given_up"] = "given_up"
-    generation: int
-    members: tuple[str, ...]
-    at: float
+    generation: int  # number of the generation
+    members: tuple[str, ...]  # the lost members
+    at: float  # seconds since 1970
 
 
 class Restarted(_Entry):
     """All workers of the generation were restarted; steps beyond the last commit or safe state are void."""
 
     kind: Literal["restart"] = "restart"
-    generation: int
-    reason: str
-    at: float
+    generation: int  # number of the generation
+    reason: str  # why its workers were restarted
+    at: float  # seconds since 1970
     void_copies: bool = False  # whether safe states are not used, as they differed between workers
 
 
@@ -124,15 +124,15 @@ class LoopFinished(_Entry):
     reached: Position  # position at the loop's end
     holders: tuple[str, ...]  # members whose memory holds the state
     writer: str | None  # whose script writes files for all workers
-    at: float
+    at: float  # seconds since 1970
 
 
 class JobFinished(_Entry):
     """The job has finished successfully."""
 
     kind: Literal["finished"] = "finished"
-    position: Position
-    at: float
+    position: Position  # position at the job's end
+    at: float  # seconds since 1970
     writer: str | None = Field(None, exclude_if=lambda value: value is None)  # whose script writes files for all
 
 
@@ -140,8 +140,8 @@ class JobFailed(_Entry):
     """The job has failed for the given reason."""
 
     kind: Literal["failed"] = "failed"
-    reason: str
-    at: float
+    reason: str  # why the job failed
+    at: float  # seconds since 1970
 
 
 class TermBegun(_Entry):
@@ -160,7 +160,7 @@ class JobResumed(_Entry):
     """A user resumes an interrupted or failed job from its safe state; none of the job's processes is left."""
 
     kind: Literal["resumed"] = "resumed"
-    at: float
+    at: float  # seconds since 1970
 
 
 class JobClosed(_Entry):
@@ -170,7 +170,7 @@ class JobClosed(_Entry):
     """
 
     kind: Literal["closed"] = "closed"
-    at: float
+    at: float  # seconds since 1970
 
 
 Entry = (

@@ -50,9 +50,9 @@ def current_job_file(mount: Path, cluster: str) -> Path:
 class CurrentJob(Record):
     """The content of the file that names the cluster's unfinished job."""
 
-    version: int = 1
+    version: int = 1  # version of the file's format
     job: str  # name of the job
-    started_at: float
+    started_at: float  # seconds since 1970
     command: tuple[str, ...] | None = Field(None, exclude_if=lambda value: value is None)  # if launched by hand
 
 

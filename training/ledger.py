@@ -20,7 +20,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.records import Format, Record, Unreadable
 from pydantic import Field, TypeAdapter
 
-JOURNAL = "journal.jsonl"
+JOURNAL = "journal.jsonl"  # name of the first journal
 INTENTS = ".intents.jsonl"  # suffix of a file with intents
 MOST_READ = 64_000_000  # most bytes of events that one call reads
 
@@ -28,15 +28,15 @@ MOST_READ = 64_000_000  # most bytes of events that one call reads
 class Intent(Record):
     """The samples of a worker's next step; the names of the fields are shortened in the file, to save space."""
 
-    version: int = 1
-    generation: int = Field(alias="g")
-    epoch: int = Field(alias="e")
-    offset: int = Field(alias="o")
-    step: int = Field(alias="s")
+    version: int = 1  # version of the ledger's format
+    generation: int = Field(alias="g")  # number of the worker's generation
+    epoch: int = Field(alias="e")  # epoch of the step, from 0
+    offset: int = Field(alias="o")  # samples of the epoch before the step
+    step: int = Field(alias="s")  # steps of the job before this step
     indices: tuple[int, ...] = Field(alias="i")  # numbers of the samples
 
 
-INTENT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
+INTENT_FORMAT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
 
 
 class LineLog:
@@ -111,21 +111,21 @@ class EventTail:
             file.seek(self._offset)
             complete_lines, newline, _ = file.read(MOST_READ).rpartition(b"\n")
         self._offset += len(complete_lines) + len(newline)
-        events = []
+        new_events = []
         for line in complete_lines.splitlines():
             try:
-                events.append(parse(json.loads(line), self._path))
+                new_events.append(parse(json.loads(line), self._path))
             except Unreadable:
                 if not skip_unknown:
                     raise
             except ValueError:
                 continue
-        return events
+        return new_events
 
 
 def read_intents(ledger: Path) -> Iterator[Intent]:
     """Read the intents of all workers from a ledger directory. Raises `records.Unreadable`."""
-    return (INTENT.parse(line, path) for path in sorted(ledger.glob(f"*{INTENTS}")) for line in read_lines(path))
+    return (INTENT_FORMAT.parse(line, path) for path in sorted(ledger.glob(f"*{INTENTS}")) for line in read_lines(path))
 
 
 def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:

@@ -112,8 +112,8 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         membership = store.membership
         metric = mx.metric.create(arguments.pop("eval_metric", "acc"))
         validation_metric = mx.metric.create(arguments.pop("validation_metric", None) or copy.deepcopy(metric))
-        callbacks = _callback_list(arguments.pop("epoch_end_callback", None))
-        self._prepare(store, train, arguments)
+        callbacks = _list_callbacks(arguments.pop("epoch_end_callback", None))
+        self._init_training(store, train, arguments)
         if epoch_count < 1:
             return
         generation = 0
@@ -188,7 +188,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             with whole(f"{prefix}-{epoch:04d}.states") as file:
                 self.save_optimizer_states(file)
 
-    def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
+    def _init_training(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
         """Make parameters and optimizer, without which a worker cannot join, as MXNet's `fit` does before its loop."""
         self.bind(
             train.provide_data,
@@ -271,9 +271,9 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         ]
         step_applied = self._membership.step(
             reached_position,
-            lambda: self._push(parameters),
+            lambda: self._push_gradients(parameters),
             [gradients[0] for _, _, gradients in parameters],
-            lambda: self._apply(parameters),
+            lambda: self._apply_updates(parameters),
         )
         if step_applied:
             self._position = reached_position
@@ -282,24 +282,24 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         if self._membership.broken:
             raise _MemberLost
 
-    def _push(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
+    def _push_gradients(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
         for index, _, gradients in parameters:
             self._kvstore.pushpull(str(index), gradients, priority=-index)
 
-    def _apply(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
+    def _apply_updates(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
         if isinstance(schedule := self._optimizer.lr_scheduler, SampleSchedule):
             schedule.advance(self._global_batch)
         context_count = len(self._context)
-        for context in range(context_count):
+        for context_index in range(context_count):
             updates = [
-                (index * context_count + context, gradients[context], weights[context])
+                (index * context_count + context_index, gradients[context_index], weights[context_index])
                 for index, weights, gradients in parameters
             ]
             self._updater(*zip(*updates, strict=True))
         self._params_dirty = True
 
 
-def _callback_list(callbacks: Any) -> list[Callback]:
+def _list_callbacks(callbacks: Any) -> list[Callback]:
     """Return MXNet's callbacks (None, a function or several) as a list."""
     if callbacks is None:
         return []

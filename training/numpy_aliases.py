@@ -16,13 +16,13 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from dyntrain.missing import TRAINING, require
+from dyntrain.missing import TRAINING_PACKAGES, require
 
-require(TRAINING)
+require(TRAINING_PACKAGES)
 
 from dyntrain.numpy_names import restore_numpy_names  # noqa: E402
 
-DEFERRED = "scipy.stats"
+DEFERRED_MODULE = "scipy.stats"  # imported at its first use
 
 
 class _LazyModule(ModuleType):
@@ -35,7 +35,7 @@ class _LazyModule(ModuleType):
 
 
 @contextmanager
-def deferred(name: str) -> Iterator[None]:
+def defer_import(name: str) -> Iterator[None]:
     """Within the `with` block, imports of the module `name` return a stand-in.
 
     The stand-in imports the module at the first use of an attribute.
@@ -51,5 +51,5 @@ def deferred(name: str) -> Iterator[None]:
 
 
 restore_numpy_names()
-with deferred(DEFERRED):
+with defer_import(DEFERRED_MODULE):
     import mxnet  # noqa: F401

@@ -21,11 +21,11 @@ async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
     task = asyncio.current_task()
     assert task is not None
     earlier_cancellations = task.cancelling()
-    limit = asyncio.timeout(seconds)
+    timeout_context = asyncio.timeout(seconds)
     try:
-        async with limit:
-            yield limit
+        async with timeout_context:
+            yield timeout_context
     except asyncio.CancelledError as error:
-        if limit.expired() and task.cancelling() <= earlier_cancellations:
+        if timeout_context.expired() and task.cancelling() <= earlier_cancellations:
             raise TimeoutError from error
         raise

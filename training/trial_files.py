@@ -27,9 +27,9 @@ class Kill(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    step: int
-    rank: int
-    moment: Moment
+    step: int  # step within which the worker kills itself
+    rank: int  # rank of the worker
+    moment: Moment  # when in the step
 
 
 class Order(BaseModel):
@@ -45,12 +45,12 @@ class Order(BaseModel):
     epochs: int | None = None  # the most epochs of a loop
     samples: int | None = None  # the most samples of an epoch
     nudge: bool = False  # whether to change the initial weights by one rounding error
-    seed: int = 0
+    seed: int = 0  # seed of the run's random numbers
     other_draws: bool = False  # whether the random generators draw as those of another worker
     rules: bool = False  # whether the script's checks may try parts of the first batch; such a run is not compared
     norms: Path | None = None  # file with constants in place of BatchNorm's statistics; None: from the first batch
     held: tuple[int, ...] = ()  # steps after which each worker waits for a file (`gate_file`)
-    kills: tuple[Kill, ...] = ()
+    kills: tuple[Kill, ...] = ()  # workers that kill themselves
 
     @property
     def steps_folder(self) -> Path:
@@ -87,9 +87,9 @@ class Order(BaseModel):
         self.steps_folder.mkdir(parents=True)
         self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
-        path = self.folder / "order.json"
-        path.write_text(self.model_dump_json())
-        return path
+        order_path = self.folder / "order.json"
+        order_path.write_text(self.model_dump_json())
+        return order_path
 
 
 class SavedStep(NamedTuple):
@@ -99,30 +99,30 @@ class SavedStep(NamedTuple):
     the loop's initial values.
     """
 
-    loop: int
-    step: int
-    generation: int
-    workers: int
-    rank: int
-    pid: int
+    loop: int  # index of the loop over epochs
+    step: int  # number of the step
+    generation: int  # number of the generation
+    workers: int  # number of workers in the step
+    rank: int  # rank of the worker
+    pid: int  # of the worker process
 
     @property
     def name(self) -> str:
         return ".".join(map(str, self)) + SUFFIX
 
     @staticmethod
-    def of(name: str) -> SavedStep:
+    def parse(name: str) -> SavedStep:
         return SavedStep(*map(int, name.removesuffix(SUFFIX).split(".")))
 
 
 def saved_steps(folder: Path) -> Iterator[tuple[SavedStep, Path]]:
     """Yield the files of saved values in the folder, in the order of loops and steps."""
-    files = [(SavedStep.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
+    files = [(SavedStep.parse(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
     yield from sorted(files)
 
 
 @functools.cache
 def trial_order() -> Order | None:
     """Return the order for this process, or None if the process is not part of a trial."""
-    path = os.environ.get(VARIABLE)
-    return None if path is None else Order.model_validate_json(Path(path).read_text())
+    order_path = os.environ.get(VARIABLE)
+    return None if order_path is None else Order.model_validate_json(Path(order_path).read_text())

@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
-from dyntrain.missing import one_sentence
+from dyntrain.missing import exit_with_advice
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Commands(click.Group):
         return matching_commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        with one_sentence():
+        with exit_with_advice():
             return super().invoke(ctx)
 
 

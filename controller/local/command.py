@@ -13,10 +13,10 @@ from dyntrain.controller.local.listening import check_ports_are_free
 from dyntrain.controller.local.paths import local_path
 from dyntrain.controller.local.signals import EndedBySignal, raise_on_signals
 from dyntrain.controller.local.up import UpOptions, serve
-from dyntrain.missing import TRAINING, require
+from dyntrain.missing import TRAINING_PACKAGES, require
 
 LOOPBACK_HOST = "127.0.0.1"
-REQUIRED_PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING)
+REQUIRED_PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING_PACKAGES)
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain local demo\n  dyntrain local up --dashboard")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import distributions
 
-from dyntrain.missing import absent, advice
+from dyntrain.missing import advice, find_absent
 from dyntrain.node_bootstrap.core.plan import DONE, StepCondition, pending
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 from dyntrain.node_bootstrap.instance.mxnet_build import check_mxnet_on_gpus, mxnet_builds_in
@@ -41,7 +41,7 @@ class CheckPackages(NodeStep):
         self.carried_out = True
 
     def _missing_packages(self) -> tuple[str, ...]:
-        return absent(self.run.dependencies.packages)
+        return find_absent(self.run.dependencies.packages)
 
 
 def _installed_mxnet_builds() -> list[str]:

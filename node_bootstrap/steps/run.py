@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.missing import TRAINING
+from dyntrain.missing import TRAINING_PACKAGES
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import Step
 from dyntrain.node_bootstrap.host.accounts import Account, look_up_account
@@ -41,7 +41,7 @@ class Dependencies:
     systemctl: Sequence[str] = ("systemctl",)
     nvidia_smi: Sequence[str] = ("nvidia-smi",)
     cuda_probe: Sequence[str] = (sys.executable, "-c", CUDA_PROBE_SCRIPT)
-    packages: Sequence[str] = TRAINING  # packages that the node's own programs import
+    packages: Sequence[str] = TRAINING_PACKAGES  # packages that the node's own programs import
     is_mount: Callable[[str], bool] = os.path.ismount
     timing: Timing = field(default_factory=Timing)
     user: str | None = None  # user of all programs of the job; None: the current user

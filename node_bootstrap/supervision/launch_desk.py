@@ -22,7 +22,7 @@ from dyntrain.training.protocol.launch_desk import (
     QUESTION_ADAPTER,
     LaunchQuestion,
     Reply,
-    reachable,
+    short_path,
 )
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, LaunchRequest
 from dyntrain.training.protocol.wire import FromNode
@@ -101,7 +101,7 @@ class LaunchDesk:
         listening_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         earlier_umask = os.umask(0o177)
         try:
-            with reachable(self._path) as socket_path:
+            with short_path(self._path) as socket_path:
                 listening_socket.bind(socket_path)
             os.chown(self._path, -1, self._group)
             os.chmod(self._path, 0o660)

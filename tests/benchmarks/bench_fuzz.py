@@ -71,7 +71,7 @@ class Door:
             segment_steps=5,
             boundary="segment",
         )
-        self.session = Session.recovered(options, lambda: "transfer", [], time.time())
+        self.session = Session.restore(options, lambda: "transfer", [], time.time())
         gate = HelloChecker("demo", TOKEN, parse_keys(keys) if keys else ())
         self.server = ControlServer(self.session, "j", gate, lambda orders: None)
         self.certificate = make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
@@ -122,7 +122,7 @@ def parser_cases(seconds: float) -> tuple[int, int]:
         count += 1
         with contextlib.suppress(ValidationError):
             read = parse_to_coordinator(text)
-            let_in += isinstance(read, NodeHello | WorkerHello) and gate.refusal(read, "nonce") is None
+            let_in += isinstance(read, NodeHello | WorkerHello) and gate.find_refusal(read, "nonce") is None
 
     until = time.monotonic() + seconds
     while time.monotonic() < until:

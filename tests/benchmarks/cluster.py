@@ -71,7 +71,7 @@ class _Shared:
         self._endpoint = endpoint
         self._values = {parameter(NAME, "token"): token, parameter(NAME, "coordinator"): endpoint.model_dump_json()}
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         return self._endpoint
 
     def report(self, report: JobReport) -> None:

@@ -158,7 +158,7 @@ def every_call_of_a_base_node(stack: ToyCloud) -> set[str]:
     parameters, hosts = SsmParameters("us-east-1"), AwsHosts("demo", "local")
     assert parameters.get(parameter("demo", "node"))
     hosts.publish(endpoint, "a token")
-    assert hosts.published() == endpoint
+    assert hosts.read_endpoint() == endpoint
     assert parameters.get(parameter("demo", "token")) == {parameter("demo", "token"): "a token"}
     target = hosts.read_target()
     assert target is not None

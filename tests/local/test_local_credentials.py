@@ -31,9 +31,9 @@ def test_node_and_coordinator_that_had_no_credentials_at_first_have_them_once_th
     with pytest.raises(ServiceUnavailable, match="credentials"):
         reports.put(prepared())
     with pytest.raises(HostsError, match="credentials"):
-        hosts.published()
+        hosts.read_endpoint()
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     assert parameters.get(parameter("demo", "node")) == {}
     reports.put(prepared())
-    assert (hosts.published(), hosts.read_target()) == (None, None)
+    assert (hosts.read_endpoint(), hosts.read_target()) == (None, None)

@@ -77,7 +77,7 @@ class FakeCoordinator:
         with contextlib.suppress(ConnectionClosed):
             await connection.send(Challenge(nonce="nonce").model_dump_json())
             hello = parse_to_coordinator(await connection.recv())
-            if not isinstance(hello, NodeHello) or HelloChecker("demo", self.token).refusal(hello, "nonce"):
+            if not isinstance(hello, NodeHello) or HelloChecker("demo", self.token).find_refusal(hello, "nonce"):
                 self.refusals += 1
                 await connection.send(Refused(reason="wrong token").model_dump_json())
                 return

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.node_bootstrap.supervision.launch_desk import working_directory_of
-from dyntrain.training.protocol.launch_desk import MAX_LINE, EndQuestion, LaunchQuestion, Reply, ask, reachable
+from dyntrain.training.protocol.launch_desk import MAX_LINE, EndQuestion, LaunchQuestion, Reply, ask, short_path
 from dyntrain.training.protocol.node_messages import EndRequest, LaunchAnswer, Launched, LaunchRequest, WorkerStarted
 from node_coordinator import FakeCoordinator, start_coordinator
 from node_fakes import BASE_TAGS, World, alive, living, processes_of, wait_until, world
@@ -116,7 +116,7 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
 
 
 def send_line(path: Path, text: bytes) -> bytes:
-    with socket.socket(socket.AF_UNIX) as line, reachable(path) as name:
+    with socket.socket(socket.AF_UNIX) as line, short_path(path) as name:
         line.connect(name)
         line.sendall(text)
         line.shutdown(socket.SHUT_WR)

@@ -202,8 +202,8 @@ class Conductor:
         self.arrived.clear()
         skipped, self.standing = self.standing, []
         for member in skipped:
-            member.over, member.starts = True, position.next_loop
-        self.position = position.next_loop
+            member.over, member.starts = True, position.next_loop_start
+        self.position = position.next_loop_start
 
     def arrive(self, member: ConductedMembership) -> None:
         """At a further loop, as one that came through the one before."""

@@ -71,7 +71,7 @@ class ListedHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.token, self.endpoint = token, endpoint
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         return self.endpoint
 
     def report(self, report: JobReport) -> None:

@@ -38,7 +38,7 @@ class Driver:
     def __init__(self, workers: int = 2, **options: Any) -> None:
         self.now = 100.0
         self.options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=workers, **options)
-        self.session = Session.recovered(self.options, lambda: "transfer", [], self.now)
+        self.session = Session.restore(self.options, lambda: "transfer", [], self.now)
         self.orders: list[Order] = []
         self.revision = 0
 
@@ -144,7 +144,7 @@ def words(orders: list[Order]) -> list[tuple[str, str]]:
 def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
     """SIGKILL of the coordinator, and a new one with the journal as far as it was written; these nodes find it."""
     journal = [order.entry for order in driver.orders if isinstance(order, Journal)][:records]
-    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
+    driver.session = Session.restore(driver.options, lambda: "transfer", journal, driver.now)
     driver.revision -= 1
     driver.want(A, B)
     for name in nodes:

@@ -46,22 +46,22 @@ from dyntrain.training.protocol.messages import (
 from dyntrain.training.protocol.slots import names_of, nodes_of, slot_of
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
-from dyntrain.training.session.recovery.from_journal import recovered
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
+from dyntrain.training.session.recovery.from_journal import restore_job
 from dyntrain.training.session.session import Session
 from session_processes import EPOCHS, Group, History, Link, Node, Worker, instance
 
 METHODS: dict[type, str] = {
-    Entered: "entered",
+    Entered: "loop_entered",
     Prepared: "worker_prepared",
     CheckIn: "check_in",
     Formed: "worker_formed",
     FirstStep: "first_step",
-    Committed: "committed",
+    Committed: "commit_written",
     CommitUnreadable: "commit_unreadable",
     StepStatus: "step_status",
-    Pumped: "pumped",
-    Broken: "broken",
+    Pumped: "zeros_pushed",
+    Broken: "summation_failed",
     Whereabouts: "whereabouts",
 }
 
@@ -123,7 +123,7 @@ class World:
 
     def start(self) -> None:
         if self.session is None:
-            self.session = Session.recovered(self.options, lambda: "token", self.journal, self.now)
+            self.session = Session.restore(self.options, lambda: "token", self.journal, self.now)
             self.do("new_target", self.target)
 
     def crash(self) -> None:
@@ -167,7 +167,7 @@ class World:
                             self.later.append(lambda worker=worker: worker.exit(75))  # type: ignore[misc]
                 case Announce():
                     self.announced.append(order)
-                case Over():
+                case StopCoordinator():
                     self.over = order.outcome
 
     def generations(self) -> list[int]:
@@ -211,7 +211,7 @@ class World:
 
     def check_commits(self) -> None:
         """What a coordinator that came back now would go back to is there."""
-        kept = recovered(self.options, lambda: "token", self.journal, self.now).kept_commits
+        kept = restore_job(self.options, lambda: "token", self.journal, self.now).kept_commits
         assert set(kept) <= set(self.commits), f"{kept} are what the journal names, {sorted(self.commits)} are there"
         assert len(self.commits) <= 2 * COMMITS_KEPT + 1, "old ones go"
 

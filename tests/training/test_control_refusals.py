@@ -295,7 +295,7 @@ def test_n6_a_changed_hello_opens_no_gate(text: str) -> None:
         assert (
             untouched
             or not isinstance(read, NodeHello | WorkerHello)
-            or HelloChecker("demo", TOKEN, KEYS).refusal(read, "n")
+            or HelloChecker("demo", TOKEN, KEYS).find_refusal(read, "n")
         )
 
 

@@ -95,12 +95,12 @@ def test_one_that_is_overtaken_before_it_could_be_found_reports_no_more(tmp_path
 
 def test_the_log_says_since_when() -> None:
     reach, error = UnreachableResources(), HostsError("refused")
-    assert reach.failed("a", error, 0.0) == "refused"
-    assert reach.failed("b", error, 30.0) == "refused"
-    assert reach.failed("a", error, 3661.0) == "refused (since 00:00:00 UTC)"
+    assert reach.add_failure("a", error, 0.0) == "refused"
+    assert reach.add_failure("b", error, 30.0) == "refused"
+    assert reach.add_failure("a", error, 3661.0) == "refused (since 00:00:00 UTC)"
     assert reach.unreachable == tuple(
         Unreachable(what=what, since=at, reason="refused") for what, at in (("a", 0), ("b", 30))
     )
-    reach.answered("a")
-    reach.answered("never asked")
+    reach.clear_failure("a")
+    reach.clear_failure("never asked")
     assert [one.what for one in reach.unreachable] == ["b"]

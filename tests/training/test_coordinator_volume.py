@@ -85,11 +85,11 @@ def test_what_follows_a_decision_waits_for_it_and_what_goes_before_does_not() ->
         outbox.put([after])
         await until(volume.holds.is_set, 30)
         assert done == [before]
-        assert outbox.stalled
+        assert outbox.is_stalled
         volume.open.set()
         await until(lambda: len(done) == 4, 30)
         assert done == [before, DECISION, go, after]
-        assert not outbox.stalled
+        assert not outbox.is_stalled
         outbox.put([go])
         assert done[-1] == go, "without a decision nothing waits"
         running.cancel()
@@ -101,10 +101,10 @@ def test_what_follows_a_decision_waits_for_it_and_what_goes_before_does_not() ->
 def test_one_that_was_overtaken_says_nothing_more() -> None:
     async def scenario() -> None:
         volume, sent = StallingVolume(), list[Order]()
-        outbox = Outbox(volume, lambda entry: outbox.drop(), lambda event: None, sent.append)
+        outbox = Outbox(volume, lambda entry: outbox.drop_orders(), lambda event: None, sent.append)
         running = asyncio.create_task(outbox.run())
         outbox.put([Journal(DECISION), ToWorker(A, Go(generation=1))])
-        await until(lambda: not outbox.stalled, 30)
+        await until(lambda: not outbox.is_stalled, 30)
         running.cancel()
         assert sent == []
         volume.shutdown()

@@ -175,21 +175,21 @@ def test_on_a_cluster_the_file_is_a_mirror_with_the_masters_line_last(
 ) -> None:
     """There tags decide: what people write into the file goes with the next change."""
     mirror, addresses = WorkerListFiles(), {instance_of(host): host for host in (A, B, C)}
-    mirror.show(tmp_path, report(A, B, forming=(C,)), addresses, A)
+    mirror.update(tmp_path, report(A, B, forming=(C,)), addresses, A)
     assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{A}\n"
     (tmp_path / HOST_FILE).write_text(f"{D}\n")
-    mirror.show(tmp_path, report(A, B, C), addresses, A)
+    mirror.update(tmp_path, report(A, B, C), addresses, A)
     assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{C}\n{A}\n"
     (tmp_path / HOST_FILE).unlink()
     (tmp_path / HOST_FILE).mkdir()
-    mirror.show(tmp_path, report(A, B), addresses, A)
+    mirror.update(tmp_path, report(A, B), addresses, A)
     (tmp_path / HOST_FILE).rmdir()
-    mirror.show(tmp_path, report(A, B), addresses, A)
+    mirror.update(tmp_path, report(A, B), addresses, A)
     assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{A}\n", "what could not be written is tried again"
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            mirror.show(tmp_path / "nowhere", report(A), addresses, A)
+            mirror.update(tmp_path / "nowhere", report(A), addresses, A)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1, "said once, and the job goes on"
 

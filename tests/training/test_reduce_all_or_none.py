@@ -99,7 +99,7 @@ def reduced(*ends: int) -> list[float]:
             release.record_status(name, status, names)
             if release.verdict is None:
                 return
-        verdict = StepVerdict(generation=1, position=release.verdict, exchanges=release.exchanges)
+        verdict = StepVerdict(generation=1, position=release.verdict, exchanges=release.finished_exchanges)
         for worker in workers.values():
             worker.guard.handle(verdict)
 
@@ -107,7 +107,7 @@ def reduced(*ends: int) -> list[float]:
     for worker, count in zip(workers.values(), ends, strict=True):
         assert count == 2 or worker.engine.waits.wait(patient(60))
         worker.thread.join(patient(60) if count == 2 else 0)
-    for order in release.ask(names):
+    for order in release.ask_status(names):
         assert isinstance(order, ToWorker)
         assert isinstance(order.message, Abort)
         workers[order.instance_id].guard.handle(order.message)

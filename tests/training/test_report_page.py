@@ -92,7 +92,7 @@ def test_a_failed_job_says_why_also_where_only_its_reports_are_left() -> None:
     heard.append(events.Failed(reason="the script ends itself", at=5500.0))
     fields = {"cluster": "c", "job": "j", "state": "failed", "started_at": 100.0, "sequence": 1, "generation": 3}
     report = JobReport.model_validate(
-        {**fields, "revision": 1, "members": [], "history": Chronicle.of(heard).history()}
+        {**fields, "revision": 1, "members": [], "history": Chronicle.from_events(heard).history()}
     )
     whole, bounded = story_of_events("j", heard), story_of_report(report)
     assert whole.outcome == bounded.outcome == "failed: the script ends itself"
@@ -146,7 +146,7 @@ def test_axes_have_a_few_round_numbers_around_the_values(low: float, high: float
 
 
 def test_without_the_volume_the_page_is_made_of_the_jobs_reports() -> None:
-    chronicle = Chronicle.of(job())
+    chronicle = Chronicle.from_events(job())
     report = JobReport(
         cluster="demo", job="job-1", state="finished", started_at=90.0, sequence=1, generation=3, revision=1, members=()
     ).model_copy(update={"history": chronicle.history()})

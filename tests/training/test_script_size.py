@@ -13,7 +13,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position, WorkerHello
-from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
 from idioms import CROSS, EPOCHS, SAMPLES, data, mlp, weights
@@ -182,5 +182,5 @@ def hello(instance: str, size: int = 1, **options: Any) -> WorkerHello:
     ],
 )
 def test_workers_whose_scripts_say_different_things_do_not_train_together(options: dict[str, Any], named: str) -> None:
-    assert disagreement(hello("i-1"), [hello("i-2")]) is None
-    assert named in (disagreement(hello("i-1", **options), [hello("i-2")]) or "")
+    assert find_disagreement(hello("i-1"), [hello("i-2")]) is None
+    assert named in (find_disagreement(hello("i-1", **options), [hello("i-2")]) or "")

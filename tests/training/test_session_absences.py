@@ -50,7 +50,7 @@ def test_one_without_the_state_whose_connection_closes_has_its_time_to_come_back
     place(driver)  # type: ignore[operator]
     driver.do("worker_disconnected", C, 50)
     roster = driver.session.job.roster
-    assert (roster.pid(C), roster.unconnected[C].pid, roster.absent) == (None, 50, {})
+    assert (roster.pid_of(C), roster.unconnected[C].pid, roster.absent) == (None, 50, {})
     driver.now += driver.options.clocks.patience + 1
     driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
@@ -65,13 +65,13 @@ def test_one_without_the_state_whose_process_ends_is_replaced_and_costs_nobody_a
     place(driver)  # type: ignore[operator]
     orders = driver.do("worker_exited", C, WorkerExited(pid=50, code=1, reason="crash"))
     assert (dropped(orders), restarted(orders), words(orders)) == ([(C, 50)], {C}, [])
-    assert (driver.session.job.roster.pid(C), driver.session.job.phase) == (None, Phase.TRAINING)
+    assert (driver.session.job.roster.pid_of(C), driver.session.job.phase) == (None, Phase.TRAINING)
 
 
 def test_a_worker_that_was_started_and_never_comes_is_told_of_as_one_that_hangs(driver: Driver) -> None:
     driver.node(C, base=False)
     driver.do("worker_started", C, WorkerStarted(pid=50, spare=False))
-    driver.now += driver.options.clocks.start + 1
+    driver.now += driver.options.clocks.start_limit + 1
     driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
     assert restarted(orders) == {C}
@@ -95,7 +95,7 @@ def test_one_that_is_to_leave_has_its_time_and_no_more(three: Driver) -> None:
     three.want(A, B)
     assert (C, "leave") in words(three.check_in(A, B, C))
     three.form(A, B)
-    three.now += three.options.clocks.formation
+    three.now += three.options.clocks.formation_limit
     three.session.job.round.progress_at = three.now
     assert dropped(three.do("tick")) == []
     three.now += 1
@@ -107,7 +107,7 @@ def test_one_that_is_to_leave_has_its_time_and_no_more(three: Driver) -> None:
 def test_who_comes_to_a_boundary_a_little_later_than_the_first_is_waited_for(three: Driver) -> None:
     three.check_in(A)
     for share in (0.0, 0.5, 0.5):
-        three.now += three.options.clocks.boundary * share
+        three.now += three.options.clocks.boundary_limit * share
         assert dropped(three.do("tick")) == []
     three.now += 0.1
     assert sorted(dropped(three.do("tick"))) == [(B, 0xB), (C, 0xC)]
@@ -121,7 +121,7 @@ def test_a_job_that_waits_at_a_boundary_with_all_its_members_loses_none_of_them(
     driver.check_in(A, B)
     clocks = driver.options.clocks
     assert driver.session.job.paused is not None
-    driver.now += clocks.boundary + clocks.progress + 1
+    driver.now += clocks.boundary_limit + clocks.progress + 1
     orders = driver.do("tick")
     assert (dropped(orders), words(orders)) == ([], [])
     assert driver.session.job.phase is Phase.TRAINING

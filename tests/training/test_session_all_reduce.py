@@ -91,13 +91,15 @@ def test_t7_a_step_that_nobody_has_applied_is_void_though_one_has_its_sums() -> 
 def test_a_worker_whose_sums_are_lost_is_believed_and_who_is_gone_is_waited_for() -> None:
     """It may know before the dead one's supervisor has said a word."""
     driver = trains(A, B, C)
-    assert {word for _, word in words(driver.do("broken", A, Broken(generation=1, reason="closed")))} == {"abort"}
+    assert {word for _, word in words(driver.do("summation_failed", A, Broken(generation=1, reason="closed")))} == {
+        "abort"
+    }
     says(driver, A, "failed", BEFORE)
     assert forms(says(driver, B, "failed", BEFORE)) == {}, "C has not answered, and is not known to be lost"
     assert {word for _, word in words(driver.exits(C))} == {"abort"}, "what was said before is old"
     says(driver, A, "failed", BEFORE)
     assert set(forms(says(driver, B, "failed", BEFORE))) == {A, B}
-    assert driver.do("broken", A, Broken(generation=1, reason="closed")) == [], "it is over"
+    assert driver.do("summation_failed", A, Broken(generation=1, reason="closed")) == [], "it is over"
 
 
 def test_a_worker_that_lacks_the_jobs_last_step_leaves_without_ending_the_job() -> None:

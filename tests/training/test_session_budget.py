@@ -211,14 +211,14 @@ def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_co
 ) -> None:
     """Stuck in its imports it would keep its node out of the job for ever, and nobody would say why."""
     driver.node(C, base=False)
-    start, within = driver.options.clocks.start, []
+    start, within = driver.options.clocks.start_limit, []
     for pid in range(50, 56):
         driver.do("worker_started", C, WorkerStarted(pid=pid))
         driver.now += start - 1
         steps = Progress(
             generation=driver.session.job.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0
         )
-        driver.do("progressed", A, steps)  # the others train
+        driver.do("worker_progressed", A, steps)  # the others train
         within += driver.do("tick")
         driver.do("node_lost", C)
         driver.node(C, base=False, worker_pid=pid)  # told again, it has no more time
@@ -248,7 +248,7 @@ def test_a_worker_that_connects_in_time_or_has_left_is_not_waited_for(driver: Dr
     driver.form(A, B)
     driver.do("worker_left", C)
     driver.node(C, base=False, worker_pid=50)  # it still saves its model
-    driver.now += driver.options.clocks.start + 1
+    driver.now += driver.options.clocks.start_limit + 1
     driver.check_in(A, B, epoch=3)
     driver.do("tick")
     assert [(event.instance, event.pid, event.seconds, event.spare) for event in ready] == [(C, 50, 2.0, True)]

@@ -62,7 +62,7 @@ def test_points_that_are_merged_stay_equally_far_apart_and_keep_rate_and_metrics
 
 
 def test_a_loss_that_diverged_is_reported_and_does_not_spoil_the_report() -> None:
-    chronicle = Chronicle.of([segment(5.0, 0, {"loss": math.nan, "accuracy": 0.5})])
+    chronicle = Chronicle.from_events([segment(5.0, 0, {"loss": math.nan, "accuracy": 0.5})])
     report = report_with().model_copy(update={"progress": chronicle.progress(0.5, 6.0), "history": chronicle.history()})
     read = JobReport.model_validate_json(report.model_dump_json())
     assert read == report
@@ -114,7 +114,7 @@ def test_nothing_is_said_of_the_end_before_it_is_known_and_a_finished_job_is_ove
 
 def test_pauses_are_marked_with_their_phases_and_added_up() -> None:
     pauses = [events.Pause(generation=n, seconds=0.5, phases={"create": 0.2}, at=float(n)) for n in (1, 2)]
-    history = Chronicle.of(pauses).history()
+    history = Chronicle.from_events(pauses).history()
     assert history.paused_seconds == 1.0
     assert [(mark.event, mark.generation, mark.phases) for mark in history.marks] == [
         ("pause", 1, {"create": 0.2}),
@@ -126,7 +126,7 @@ def test_a_finished_job_still_says_of_how_many_epochs_it_was() -> None:
     begun = journal.JobBegun(job="j", epochs=11, samples=20, global_batch=10, seed=0, batching="fixed-global", at=1.0)
     finished = journal.JobFinished(position=Position(epoch=11, offset=0, step=22), at=2.0)
     options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1)
-    report = Session.recovered(options, lambda: "transfer", [begun, finished], 3.0).report(3.0)
+    report = Session.restore(options, lambda: "transfer", [begun, finished], 3.0).report(3.0)
     assert (report.state, report.epoch, report.epochs) == ("finished", 11, 11)
 
 
@@ -137,4 +137,4 @@ def test_what_a_script_silences_is_announced_once_and_stays_in_what_is_known_of_
         driver.check_in(A, B, epoch=epoch, silenced={"DT302": "train.py:31"})
     (silenced,) = announced(driver.orders, events.ChecksSilenced)
     assert silenced.rules == {"DT302": "train.py:31"}
-    assert Chronicle.of([silenced]).progress(0.5, 1.0).silenced == {"DT302": "train.py:31"}
+    assert Chronicle.from_events([silenced]).progress(0.5, 1.0).silenced == {"DT302": "train.py:31"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from dyntrain.training.protocol.messages import COMMITS_KEPT, Proceed
 from dyntrain.training.session.orders import Order, ToWorker
-from dyntrain.training.session.recovery.from_journal import recovered
+from dyntrain.training.session.recovery.from_journal import restore_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_driver import A, B, C, Driver, come_back
@@ -59,7 +59,7 @@ def test_what_the_journal_names_is_on_disk_whatever_dies_hangs_or_comes_late(
         world.pass_time(0.1)
     calm(world, "abc")
     assert world.over == "finished"
-    named = recovered(world.options, lambda: "token", world.journal, world.now).kept_commits
+    named = restore_job(world.options, lambda: "token", world.journal, world.now).kept_commits
     unheard = set(world.commits) - set(named)
     assert len(unheard) <= COMMITS_KEPT, "what nobody knows goes, too, but for the last few of who writes"
 

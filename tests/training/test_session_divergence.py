@@ -8,7 +8,7 @@ import pytest
 from dyntrain.training import events
 from dyntrain.training.protocol.checks import limit_checks
 from dyntrain.training.protocol.messages import MAX_BYTES, CheckIn, Formed, Position, SafeCopy
-from dyntrain.training.session.generation.divergence import difference
+from dyntrain.training.session.generation.divergence import describe_difference
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.job.trouble import DIVERGENCES
 from session_driver import A, B, Driver, announced, come_back, forms, restarted
@@ -85,12 +85,12 @@ def test_of_a_model_of_many_arrays_the_check_fits_a_message_and_a_difference_has
     there = [*here[:-1], (here[-1][0], "another")]
     check_in = CheckIn(generation=1, position=HERE, pid=1, checks=limit_checks(here))
     assert len(check_in.model_dump_json().encode()) < MAX_BYTES
-    sentence = difference({A: limit_checks(here), B: limit_checks(there), "i-0000000c": limit_checks(here)})
+    sentence = describe_difference({A: limit_checks(here), B: limit_checks(there), "i-0000000c": limit_checks(here)})
     assert sentence
     assert f"{arrays - 1}_weight" in sentence
     assert "another on " + B in sentence
-    assert difference({A: limit_checks(here), B: limit_checks(here)}) is None
+    assert describe_difference({A: limit_checks(here), B: limit_checks(here)}) is None
 
 
 def test_no_difference_is_seen_where_somebody_says_nothing() -> None:
-    assert difference({A: (("w", "1"),), B: ()}) is None
+    assert describe_difference({A: (("w", "1"),), B: ()}) is None

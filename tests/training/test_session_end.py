@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from dyntrain.training.protocol.messages import ENDLESS, CheckIn, Leave, Position, StepStatus
-from dyntrain.training.session.orders import Order, Over, ToWorker
+from dyntrain.training.session.orders import Order, StopCoordinator, ToWorker
 from session_driver import A, B, Driver, come_back, words
 
 
@@ -15,8 +15,8 @@ def test_t17_after_the_end_whoever_missed_it_hears_it_and_no_new_job_begins(driv
     come_back(driver)
     assert words(driver.worker(A, generation=1, stage="waits")) == [(A, "leave")]
     driver.node(B)  # its worker has left
-    assert not any(isinstance(order, Over) for order in driver.orders)
-    assert any(isinstance(order, Over) for order in driver.do("worker_left", A))
+    assert not any(isinstance(order, StopCoordinator) for order in driver.orders)
+    assert any(isinstance(order, StopCoordinator) for order in driver.do("worker_left", A))
 
 
 def told_to_leave(orders: list[Order]) -> list[int]:
@@ -50,7 +50,7 @@ def test_t17_after_the_end_nobody_is_waited_for_for_ever(driver: Driver) -> None
     driver.check_in(A, B, epoch=3)
     come_back(driver)
     driver.now += driver.options.clocks.patience + 1
-    assert any(isinstance(order, Over) for order in driver.do("tick"))
+    assert any(isinstance(order, StopCoordinator) for order in driver.do("tick"))
 
 
 def test_a_worker_at_the_last_sample_of_a_job_that_failed_has_no_result(driver: Driver) -> None:
@@ -97,4 +97,4 @@ def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, re
     driver.check_in(A, B, epoch=1)
     report = driver.session.report(driver.now)
     assert (report.state, report.epoch, report.epochs) == ("running", 1, reported)
-    assert driver.session.job.fraction == fraction
+    assert driver.session.job.done_fraction == fraction

@@ -25,7 +25,7 @@ def lost_at_the_end(*checked_in: str, position: Position = END) -> Driver:
 
 def test_survivors_that_validate_are_not_taken_for_hung() -> None:
     driver = lost_at_the_end()
-    driver.now += driver.options.clocks.boundary - 1
+    driver.now += driver.options.clocks.boundary_limit - 1
     assert driver.do("tick") == []
     driver.prepare(A)
     driver.now += 2
@@ -34,7 +34,7 @@ def test_survivors_that_validate_are_not_taken_for_hung() -> None:
 
 def test_who_had_come_to_the_boundary_already_has_nothing_else_to_do() -> None:
     driver = lost_at_the_end(B)
-    driver.now += driver.options.clocks.formation + 1
+    driver.now += driver.options.clocks.formation_limit + 1
     assert restarted(driver.do("tick")) == {B}
 
 
@@ -43,13 +43,13 @@ def test_who_had_prepared_for_a_generation_that_was_taken_back_has_nothing_else_
     driver.prepare(A)
     driver.exits(B)
     assert set(forms(driver.blanks(A))) == {A}
-    driver.now += driver.options.clocks.formation + 1
+    driver.now += driver.options.clocks.formation_limit + 1
     assert restarted(driver.do("tick")) == {A}
 
 
 def test_in_mid_epoch_only_a_step_can_keep_a_survivor() -> None:
     driver = lost_at_the_end(position=Position(epoch=0, offset=10, step=1))
-    driver.now += driver.options.clocks.formation + 1
+    driver.now += driver.options.clocks.formation_limit + 1
     assert restarted(driver.do("tick")) == {A, B}
 
 
@@ -62,5 +62,5 @@ def test_a_joiner_at_an_epochs_end_has_no_lines_to_run() -> None:
     driver.blanks(B)
     assert set(forms(driver.check_in(A, B, epoch=2))) == {A, B, C}
     driver.prepare(A, B)
-    driver.now += driver.options.clocks.formation + 1
+    driver.now += driver.options.clocks.formation_limit + 1
     assert restarted(driver.do("tick")) == {C}

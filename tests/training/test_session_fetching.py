@@ -49,8 +49,8 @@ def test_a_large_state_may_take_the_time_that_it_takes() -> None:
     """Asking for more nodes must not end a job: at the bound for small ones everybody would be restarted."""
     driver = joined_by(C)
     driver.prepare(A, B)
-    driver.do("fetching", C, Fetching(generation=2, received=10**9, size=GIGABYTES))
-    driver.now += driver.options.clocks.formation + 1
+    driver.do("worker_fetching", C, Fetching(generation=2, received=10**9, size=GIGABYTES))
+    driver.now += driver.options.clocks.formation_limit + 1
     driver.do("tick")
     assert driver.session.job.phase is Phase.PREPARING
     driver.prepare(C)
@@ -60,8 +60,8 @@ def test_a_large_state_may_take_the_time_that_it_takes() -> None:
 def test_a_joiner_that_is_too_slow_stays_out_and_nobody_else_is_restarted() -> None:
     driver = joined_by(C)
     driver.prepare(A, B)
-    driver.do("fetching", C, Fetching(generation=2, received=10**6, size=GIGABYTES))
-    driver.now += driver.options.clocks.formation + GIGABYTES / LEAST_SPEED + 1
+    driver.do("worker_fetching", C, Fetching(generation=2, received=10**6, size=GIGABYTES))
+    driver.now += driver.options.clocks.formation_limit + GIGABYTES / LEAST_SPEED + 1
     orders = driver.do("tick")
     assert restarted(orders) <= {C}
     assert driver.session.job.phase is Phase.PARKED
@@ -83,8 +83,8 @@ def test_who_waits_for_a_slow_one_in_front_is_not_the_one_that_stays_out() -> No
     driver.check_in(A)
     driver.prepare(A, B)
     for name in (C, D):
-        driver.do("fetching", name, Fetching(generation=2, received=10**6, size=GIGABYTES))
-    driver.now += driver.options.clocks.formation + GIGABYTES / LEAST_SPEED + 1
+        driver.do("worker_fetching", name, Fetching(generation=2, received=10**6, size=GIGABYTES))
+    driver.now += driver.options.clocks.formation_limit + GIGABYTES / LEAST_SPEED + 1
     driver.do("tick")
     assert C not in driver.session.job.roster.members
     assert D in driver.session.job.roster.standing

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dyntrain.training.protocol.messages import START
 from dyntrain.training.session.job.roster import FailureBudget, Roster
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import Over
+from dyntrain.training.session.orders import StopCoordinator
 from session_driver import A, B, C, Driver, come_back, restarted, words
 
 
@@ -27,8 +27,10 @@ def test_a_stander_that_vanished_does_not_keep_a_job_from_its_end(driver: Driver
     driver.do("worker_disconnected", C, 0xC)
     driver.check_in(A, B, epoch=3)
     driver.do("worker_left", A)
-    driver.now += driver.options.clocks.formation + driver.options.clocks.patience + 1
-    assert any(isinstance(order, Over) for _ in range(3) for order in driver.do("tick")), "B never said that it left"
+    driver.now += driver.options.clocks.formation_limit + driver.options.clocks.patience + 1
+    assert any(isinstance(order, StopCoordinator) for _ in range(3) for order in driver.do("tick")), (
+        "B never said that it left"
+    )
 
 
 def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: Driver) -> None:
@@ -51,12 +53,12 @@ def test_nobody_is_late_while_others_come_back_one_after_another(three: Driver) 
     for name in (A, B, C):
         three.do("worker_disconnected", name, int(name[-1], 16))
     for name in (A, B):
-        three.now += clocks.reconnect * 0.9
+        three.now += clocks.reconnect_limit * 0.9
         assert words(three.do("tick")) == []
         three.worker(name, generation=1, stage="trains", position=START)
-    three.now += clocks.reconnect * 0.9
+    three.now += clocks.reconnect_limit * 0.9
     assert words(three.do("tick")) == [], "C's turn comes"
-    three.now += clocks.reconnect * 0.2
+    three.now += clocks.reconnect_limit * 0.2
     assert {name for name, word in words(three.do("tick")) if word == "abort"} == {A, B}, "nobody came for too long"
 
 
@@ -77,10 +79,10 @@ def test_nobody_is_late_while_hosts_of_servers_come_back_one_after_another(three
 
 def test_nodes_that_are_new_do_not_keep_a_lost_worker_from_being_found(driver: Driver) -> None:
     driver.do("worker_disconnected", B, 0xB)
-    driver.now += driver.options.clocks.reconnect * 0.9
+    driver.now += driver.options.clocks.reconnect_limit * 0.9
     driver.node(C, base=False)
     driver.worker(C)
-    driver.now += driver.options.clocks.reconnect * 0.2
+    driver.now += driver.options.clocks.reconnect_limit * 0.2
     assert (A, "abort") in words(driver.do("tick"))
 
 
@@ -89,12 +91,12 @@ def test_one_whose_connection_breaks_again_and_again_does_not_keep_another_from_
     driver.do("worker_disconnected", B, 0xB)
     lost, began = list[tuple[str, str]](), driver.now
     while not lost and driver.now < began + 2 * clocks.patience:
-        driver.now += clocks.reconnect / 2
+        driver.now += clocks.reconnect_limit / 2
         lost = [word for word in words(driver.do("tick")) if word[1] == "abort"]
         driver.do("worker_disconnected", A, 0xA)
         driver.worker(A, generation=1, stage="trains", position=START)
     assert lost == [(A, "abort")]
-    assert driver.now - began <= clocks.patience + clocks.reconnect
+    assert driver.now - began <= clocks.patience + clocks.reconnect_limit
 
 
 def test_t17_a_coordinator_that_came_back_waits_while_its_workers_come(three: Driver) -> None:

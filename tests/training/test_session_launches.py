@@ -5,7 +5,7 @@ from __future__ import annotations
 from dyntrain.training import journal
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, Launched, Retire
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import Journal, Order, Over, ToNode
+from dyntrain.training.session.orders import Journal, Order, StopCoordinator, ToNode
 from session_driver import A, B, C, Driver, come_back, forms
 
 FIRST = Launch(request="first", command=("python", "train.py"), directory="/volume")
@@ -69,7 +69,7 @@ def test_a_person_ends_the_launch_of_their_own_terminal_alone() -> None:
     assert "not in force" in answers(driver.do("end_requested", A, EndRequest(request="other")))[0]
     orders = driver.do("end_requested", A, EndRequest(request="first"))
     assert receivers(orders, Retire) == [A, B]
-    assert isinstance(orders[-1], Over)
+    assert isinstance(orders[-1], StopCoordinator)
     assert driver.session.launch is None, "a node that connects once more would start a worker for nothing"
     late = driver.do("launch_requested", A, OTHER)
     assert "just ending" in answers(late)[0]

@@ -9,7 +9,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import CheckIn, Committed, Entered, Form, LoopOver, Position, SafeCopy
 from dyntrain.training.protocol.node_messages import GroupFailed, WorkerExited
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Journal, Order, Over, ToWorker
+from dyntrain.training.session.orders import DropWorker, Journal, Order, StopCoordinator, ToWorker
 from dyntrain.training.worker.membership.dialogue import Dialogue
 from session_driver import A, B, C, Driver, announced, come_back, decided, forms, restarted, words
 
@@ -36,7 +36,7 @@ def enter(driver: Driver, *names: str, generation: int | None = 1, **terms: Any)
     return [
         order
         for name in names
-        for order in driver.do("entered", name, Entered(generation=generation, **{"loop": 1, **TERMS, **terms}))
+        for order in driver.do("loop_entered", name, Entered(generation=generation, **{"loop": 1, **TERMS, **terms}))
     ]
 
 
@@ -71,7 +71,7 @@ def test_the_loops_end_is_not_the_jobs_and_all_go_on_with_the_state() -> None:
         B: LoopOver(generation=1, loop=1, position=END, holds=True),
     }
     assert [event.loop for event in announced(orders, events.LoopFinished)] == [1]
-    assert not any(isinstance(order, Over) for order in orders)
+    assert not any(isinstance(order, StopCoordinator) for order in orders)
     assert forms(enter(driver, A)) == {}, "B is not there yet"
     sent = forms(enter(driver, B))
     assert {name: (form.position, form.sources, form.generation) for name, form in sent.items()} == {
@@ -172,10 +172,10 @@ def test_a_loss_between_two_loops_costs_nobody_else_anything() -> None:
 
 def test_who_keeps_the_others_waiting_at_the_next_loop_is_lost_and_nobody_while_none_has_come() -> None:
     driver = between(A, B)
-    driver.now += 10 * driver.options.clocks.boundary
+    driver.now += 10 * driver.options.clocks.boundary_limit
     assert decided(driver.do("tick")) == [], "the script may have much to do after its loop"
     enter(driver, A)
-    driver.now += driver.options.clocks.boundary - 1
+    driver.now += driver.options.clocks.boundary_limit - 1
     assert decided(driver.do("tick")) == []
     driver.now += 2
     orders = driver.do("tick")
@@ -187,7 +187,7 @@ def test_all_lost_on_the_way_to_a_loop_go_back_to_a_state_of_the_loop_before() -
     driver = trains(A, B)
     step = Position(epoch=2, offset=0, step=4)
     driver.check_in(A, B, epoch=2)
-    driver.do("committed", A, Committed(generation=1, position=step, name="commit-2"))
+    driver.do("commit_written", A, Committed(generation=1, position=step, name="commit-2"))
     driver.check_in(A, B, epoch=3)
     driver.exits(A)
     driver.exits(B)
@@ -203,7 +203,7 @@ def test_all_lost_in_a_later_loop_come_to_it_again_before_its_state_is_read() ->
     formed(driver, A, B)
     driver.check_in(A, B, epoch=4)
     at = Position(epoch=4, offset=0, step=8)
-    driver.do("committed", A, Committed(generation=2, position=at, name="commit-4"))
+    driver.do("commit_written", A, Committed(generation=2, position=at, name="commit-4"))
     driver.do("group_failed", A, GroupFailed(generation=2, reason="killed"))
     driver.worker(A, pid=70, another=True)
     orders = driver.worker(B, pid=71, another=True)
@@ -218,7 +218,9 @@ def test_all_lost_in_a_later_loop_come_to_it_again_before_its_state_is_read() ->
 def test_a_safe_state_of_a_later_loop_is_worth_more_than_the_commit_before_it() -> None:
     driver = trains(A, B)
     driver.check_in(A, B, epoch=2)
-    driver.do("committed", A, Committed(generation=1, position=Position(epoch=2, offset=0, step=4), name="commit-2"))
+    driver.do(
+        "commit_written", A, Committed(generation=1, position=Position(epoch=2, offset=0, step=4), name="commit-2")
+    )
     driver.check_in(A, B, epoch=3)
     enter(driver, A, B)
     formed(driver, A, B)
@@ -325,7 +327,7 @@ def test_a_word_repeated_from_before_the_order_to_go_past_a_loop_does_not_lead_b
 def test_who_still_works_when_another_script_has_ended_is_waited_for() -> None:
     driver = between(A, B)
     ended(driver, A)
-    driver.now += 10 * driver.options.clocks.boundary
+    driver.now += 10 * driver.options.clocks.boundary_limit
     assert decided(driver.do("tick")) == [], "an export at the end takes as long as it takes"
     ended(driver, B)
     assert driver.session.job.outcome == "finished"

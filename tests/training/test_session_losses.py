@@ -35,7 +35,7 @@ def test_t7_in_mode_restart_a_worker_killed_in_mid_epoch_restarts_all_from_the_l
     driver = Driver(recovery="restart")
     driver.train(A, B)
     driver.check_in(A, B)
-    driver.do("committed", A, Committed(generation=1, position=Position(epoch=1, offset=0, step=2), name="c1"))
+    driver.do("commit_written", A, Committed(generation=1, position=Position(epoch=1, offset=0, step=2), name="c1"))
     orders = driver.exits(B)
     assert restarted(orders) == {A, B}
     driver.blanks(A)
@@ -93,7 +93,7 @@ def test_t9_a_joiner_that_never_prepares_is_left_behind(preparing: Driver) -> No
     preparing.prepare(A, B)
     for name in (A, B):
         preparing.blanks(name)
-    preparing.now += preparing.options.clocks.formation + 1
+    preparing.now += preparing.options.clocks.formation_limit + 1
     orders = preparing.do("tick")
     assert restarted(orders) == {C}
     assert set(forms(orders)) == {A, B}
@@ -124,7 +124,7 @@ def test_a_formation_that_hangs_is_given_up(driver: Driver) -> None:
     driver.blanks(A)
     driver.check_in(A, B)
     driver.prepare(B)
-    driver.now += driver.options.clocks.formation + 1
+    driver.now += driver.options.clocks.formation_limit + 1
     assert restarted(driver.do("tick")) == {A, B}
 
 
@@ -137,7 +137,7 @@ def blocked(driver: Driver, name: str, step: int, answered: int = 0, phase: str 
 
 
 def pumped(driver: Driver, name: str, number: int) -> list[Order]:
-    return driver.do("pumped", name, Pumped(generation=1, number=number, rounds=0, seconds=0.1))
+    return driver.do("zeros_pushed", name, Pumped(generation=1, number=number, rounds=0, seconds=0.1))
 
 
 def pumps(orders: list[Order]) -> dict[str, Pump]:
@@ -223,7 +223,7 @@ def test_t7_a_second_death_while_the_others_are_freed_is_taken_along(three: Driv
 
 def test_t7_survivors_that_do_not_come_free_are_restarted(three: Driver) -> None:
     lose_c(three)
-    three.now += three.options.clocks.release + 1
+    three.now += three.options.clocks.release_limit + 1
     assert restarted(three.do("tick")) == {A, B}
 
 
@@ -250,7 +250,7 @@ def test_a_living_worker_that_keeps_the_others_waiting_is_found_by_the_progress_
     assert set(forms(orders)) == {A, B, C}
     three.prepare(A, B)
     three.blanks(A)
-    three.now += three.options.clocks.formation + 1
+    three.now += three.options.clocks.formation_limit + 1
     orders = three.do("tick")
     assert restarted(orders) == {C}, "only the one that computes for ever"
     assert set(forms(orders)) == {A, B}
@@ -259,7 +259,7 @@ def test_a_living_worker_that_keeps_the_others_waiting_is_found_by_the_progress_
 def test_a_job_whose_workers_do_not_even_come_free_is_restarted(driver: Driver) -> None:
     driver.now += driver.options.clocks.progress + 1
     driver.do("tick")
-    driver.now += driver.options.clocks.release + 1
+    driver.now += driver.options.clocks.release_limit + 1
     assert restarted(driver.do("tick")) == {A, B}
 
 
@@ -271,7 +271,7 @@ def test_t18_a_slow_loader_is_not_evicted_while_it_answers_pings(driver: Driver)
 def test_who_comes_too_late_to_a_boundary_is_lost_and_the_others_go_on(three: Driver) -> None:
     at_first_boundary = [order for name in (A, B) for order in three.check_in(name)]
     assert words(at_first_boundary) == []
-    three.now += three.options.clocks.boundary + 1
+    three.now += three.options.clocks.boundary_limit + 1
     orders = three.do("tick")
     assert restarted(orders) == {C}
     assert words(orders) == [(A, "abort"), (B, "abort")]

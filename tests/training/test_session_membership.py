@@ -10,7 +10,7 @@ from dyntrain.training.protocol.messages import CheckIn, Leave, Position
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Order, Over, ToWorker
+from dyntrain.training.session.orders import DropWorker, Order, StopCoordinator, ToWorker
 from session_driver import A, B, C, D, Driver, announced, come_back, forms, restarted, words
 
 
@@ -106,8 +106,8 @@ def test_t10_below_the_minimum_the_job_waits_at_the_boundary(driver: Driver) -> 
 
 def test_the_job_ends_when_the_last_worker_has_left(driver: Driver) -> None:
     driver.check_in(A, B, epoch=3)
-    assert not any(isinstance(order, Over) for order in driver.do("worker_left", A))
-    assert any(isinstance(order, Over) for order in driver.do("worker_left", B))
+    assert not any(isinstance(order, StopCoordinator) for order in driver.do("worker_left", A))
+    assert any(isinstance(order, StopCoordinator) for order in driver.do("worker_left", B))
 
 
 def test_t6_a_node_that_left_and_is_wanted_again_gets_a_new_worker(driver: Driver) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dyntrain.training.events import WorkerLost
 from dyntrain.training.protocol.node_messages import REFUSED, GroupReady, Listed, NodeHello, WorkerExited
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import Order, Over, ToNode
+from dyntrain.training.session.orders import Order, StopCoordinator, ToNode
 from session_driver import A, B, C, Driver, announced, come_back
 
 
@@ -19,7 +19,7 @@ def exits(driver: Driver, name: str, pid: int, code: int) -> list[Order]:
 
 
 def over(orders: list[Order]) -> bool:
-    return any(isinstance(order, Over) for order in orders)
+    return any(isinstance(order, StopCoordinator) for order in orders)
 
 
 @pytest.fixture

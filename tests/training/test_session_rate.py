@@ -12,7 +12,7 @@ from session_driver import A, B, C, Driver
 
 def says(driver: Driver, name: str, rate: float) -> None:
     at, number = Position(epoch=0, offset=0, step=1), driver.session.job.number
-    driver.do("progressed", name, Progress(generation=number, position=at, samples_per_second=rate))
+    driver.do("worker_progressed", name, Progress(generation=number, position=at, samples_per_second=rate))
 
 
 def rate(driver: Driver) -> float:

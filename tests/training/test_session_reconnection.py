@@ -235,7 +235,7 @@ def test_t17_a_coordinator_to_which_nobody_comes_back_starts_from_the_commit(dri
 
 
 def test_t20_a_resume_does_not_wait_for_processes_that_are_gone(driver: Driver) -> None:
-    driver.do("committed", A, Committed(generation=1, position=ONE, name="c1"))
+    driver.do("commit_written", A, Committed(generation=1, position=ONE, name="c1"))
     come_back(driver)
     for name in (A, B):
         driver.node(name)  # without a worker
@@ -287,7 +287,7 @@ def test_the_connection_of_a_new_worker_is_not_dropped_in_place_of_the_old_one(d
     driver.node(C, base=False)
     driver.worker(C, pid=50)
     assert not any(isinstance(order, DropWorker) for order in driver.worker(C, pid=51))
-    assert driver.session.job.roster.pid(C) == 51
+    assert driver.session.job.roster.pid_of(C) == 51
 
 
 def test_a_survivor_whose_verdict_was_lost_hears_it_with_the_next_order(three: Driver) -> None:

@@ -43,7 +43,7 @@ def pumps(orders: list[Order]) -> dict[str, Pump]:
 
 def pumped(release: Release, name: str, survivors: Collection[str], number: int | None = None) -> list[Order]:
     number = release.number if number is None else number
-    return release.pumped(name, Pumped(generation=1, number=number, rounds=0, seconds=0.1), survivors)
+    return release.record_pumped(name, Pumped(generation=1, number=number, rounds=0, seconds=0.1), survivors)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.tuples(PHASES, st.integers(1, 2)), min_size=1), st.integers(1, 3))
@@ -51,7 +51,7 @@ def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_s
     where: dict[str, tuple[str, int]], lost: int
 ) -> None:
     release = Release(1, len(where) + lost, 0.0)
-    assert aborted(release.ask(where)) == set(where)
+    assert aborted(release.ask_status(where)) == set(where)
     orders: list[Order] = []
     for number, (name, (phase, step)) in enumerate(where.items()):
         assert (orders, release.verdict, release.pumping) == ([], None, set()), f"{len(where) - number} say nothing yet"
@@ -60,12 +60,12 @@ def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_s
     blocked = {name: step for name, (phase, step) in where.items() if phase == "wait"}
     if not blocked:
         assert (orders, release.verdict) == ([], at(furthest))
-        assert release.exchanges == min(step for _, step in where.values()), "that all have ended"
-        assert release.behind == {
+        assert release.finished_exchanges == min(step for _, step in where.values()), "that all have ended"
+        assert release.workers_behind == {
             name for name, (phase, step) in where.items() if phase == "failed" and step < furthest
         }
         return
-    assert (release.verdict, release.behind) == (None, frozenset())
+    assert (release.verdict, release.workers_behind) == (None, frozenset())
     if min(blocked.values()) < furthest:
         assert aborted(orders) == set(where), "its answers are on their way"
         return
@@ -85,7 +85,7 @@ def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
 ) -> None:
     """A zero for a lost worker that is pushed before all of the others' are there may be one too many."""
     release = Release(1, 5, 0.0)
-    release.ask(NAMES)
+    release.ask_status(NAMES)
     out = sorted(order[:outside]) if outside < len(NAMES) else []
     orders: list[Order] = []
     for name in order:

@@ -21,7 +21,7 @@ from test_session_void_commits import commits
 def resumed(driver: Driver) -> None:
     """Another coordinator, as a person launches the job again: no process of before is left."""
     journal = [order.entry for order in driver.orders if isinstance(order, Journal)]
-    driver.session = Session.recovered(
+    driver.session = Session.restore(
         driver.options, lambda: "transfer", [*journal, JobResumed(at=driver.now)], driver.now
     )
     driver.revision = 0
@@ -137,7 +137,7 @@ def test_a_journal_of_before_that_names_no_model_takes_any(interrupted: Driver) 
 
 
 def ends(driver: Driver, name: str) -> list[Order]:
-    pid = driver.session.job.roster.pid(name)
+    pid = driver.session.job.roster.pid_of(name)
     assert pid is not None
     return driver.do("worker_exited", name, WorkerExited(pid=pid, code=0, reason="the script has ended"))
 

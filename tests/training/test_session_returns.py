@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from dyntrain.training.protocol.messages import START, Position, StepStatus, StepVerdict
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Order, Over, ToWorker
+from dyntrain.training.session.orders import DropWorker, Order, StopCoordinator, ToWorker
 from session_driver import A, B, C, Driver, come_back, forms, restarted, words
 
 STEP = Position(epoch=0, offset=10, step=1)
@@ -19,7 +19,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def over(orders: list[Order]) -> bool:
-    return any(isinstance(order, Over) for order in orders)
+    return any(isinstance(order, StopCoordinator) for order in orders)
 
 
 def settled(driver: Driver) -> None:
@@ -115,7 +115,7 @@ def test_a_verdict_waits_for_who_is_away_and_nobody_is_asked_anew(three: Driver)
 def test_a_process_that_was_given_up_and_comes_after_the_end_is_sent_home(three: Driver) -> None:
     """Its node was told to end it; now there is nothing to end it for."""
     three.do("worker_disconnected", C, 0xC)
-    three.now += three.options.clocks.reconnect + 1
+    three.now += three.options.clocks.reconnect_limit + 1
     three.do("tick")
     for name in (A, B):
         three.do("step_status", name, StepStatus(generation=1, phase="held", position=STEP, answered=0))

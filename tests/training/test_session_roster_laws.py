@@ -12,7 +12,7 @@ from dyntrain.training.session.job.roster import FailureBudget, Roster, Unconnec
 from dyntrain.training.session.orders import Order, ToNode
 from session_driver import A, B, C, Driver, words
 
-BUDGET = FailureBudget(restarts=2, window=100.0, cool_down=10.0, keep=30.0)
+BUDGET = FailureBudget(restarts=2, window=100.0, cool_down=10.0, give_up_seconds=30.0)
 
 
 def roster() -> Roster:

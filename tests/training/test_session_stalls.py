@@ -53,7 +53,7 @@ class Stalled:
 
     def steps(self, name: str = A) -> list[Order]:
         progress = Progress(generation=self.driver.session.job.number, position=self.at, samples_per_second=5.0)
-        return self.driver.do("progressed", name, progress)
+        return self.driver.do("worker_progressed", name, progress)
 
 
 @pytest.fixture
@@ -206,5 +206,5 @@ def test_a_coordinator_that_comes_back_does_not_tell_a_stall_of_before_for_ever(
     stall = events.Stalled(generation=2, step=7, stalled=(B,), waiting=(A,), reason="1 of 2 waits", at=1.0)
     back = events.Recovered(generation=2, stages={}, lost=(), at=2.0)
 
-    assert Chronicle.of([stall]).stalled
-    assert not Chronicle.of([stall, back]).stalled
+    assert Chronicle.from_events([stall]).stalled
+    assert not Chronicle.from_events([stall, back]).stalled

@@ -144,7 +144,7 @@ def test_only_a_generation_of_which_nobody_holds_the_state_is_forgotten_by_the_n
 
 
 def test_a_restart_says_from_which_commit(three: Driver) -> None:
-    three.do("committed", A, Committed(generation=1, position=ONE, name="c1"))
+    three.do("commit_written", A, Committed(generation=1, position=ONE, name="c1"))
     fails(three)
     assert three.session.job.commit == (ONE, "c1")
     assert not [

@@ -22,7 +22,7 @@ def undone(*commits: Position, **fields: Any) -> Driver:
     driver = Driver()
     driver.train(A, B)
     for number, position in enumerate(commits, 1):
-        driver.do("committed", A, Committed(generation=1, position=position, name=f"c{number}"))
+        driver.do("commit_written", A, Committed(generation=1, position=position, name=f"c{number}"))
     for name in (A, B):
         driver.blanks(name)
     driver.do("group_failed", A, GroupFailed(generation=1, reason="killed"))

@@ -25,7 +25,7 @@ def written(orders: list[Order]) -> list[str]:
 
 def commits(driver: Driver, generation: int, step: int, name: str = "") -> list[Order]:
     position = Position(epoch=step // 2, offset=10 * (step % 2), step=step)
-    return driver.do("committed", A, Committed(generation=generation, position=position, name=name or f"c{step}"))
+    return driver.do("commit_written", A, Committed(generation=generation, position=position, name=name or f"c{step}"))
 
 
 def given_up(**options: object) -> Driver:
@@ -94,7 +94,7 @@ def test_a_commit_in_the_last_try_shows_that_a_job_got_further(generation: int, 
     driver.form(A, B)
     driver.session.job.trouble.restarts = RESTARTS - 1
     commits(driver, generation, 4)
-    driver.exits(B, pid=driver.session.job.roster.pid(B) or 0)
+    driver.exits(B, pid=driver.session.job.roster.pid_of(B) or 0)
     assert driver.session.job.phase is (Phase.WAITING if goes_on else Phase.OVER)
 
 
@@ -111,7 +111,7 @@ def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
     ]
     gone = [Restarted(generation=void, reason="", at=1.0)] if void else []
     journal = [*entries[:void], *gone, *entries[void:]]
-    driver.session = driver.session.recovered(driver.options, lambda: "t", journal, driver.now)
+    driver.session = driver.session.restore(driver.options, lambda: "t", journal, driver.now)
     counts = None
     for number, (generation, step) in enumerate(history):
         orders = commits(driver, generation, step, f"c{number}")
@@ -120,6 +120,6 @@ def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
         counts = (step, f"c{number}") if accepted else counts
         if recovers:
             journal += [order.entry for order in orders if isinstance(order, Journal)]
-            driver.session = driver.session.recovered(driver.options, lambda: "t", journal, driver.now)
+            driver.session = driver.session.restore(driver.options, lambda: "t", journal, driver.now)
     commit = driver.session.job.commit
     assert (commit and (commit[0].step, commit[1])) == counts

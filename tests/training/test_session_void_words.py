@@ -30,14 +30,14 @@ from session_driver import A, B, C, D, Driver, announced, decided, words
 AT = Position(epoch=0, offset=10, step=1)
 WORDS: dict[str, Callable[[int], Any]] = {
     "worker_prepared": lambda number: Prepared(generation=number),
-    "fetching": lambda number: Fetching(generation=number, received=1, size=2),
+    "worker_fetching": lambda number: Fetching(generation=number, received=1, size=2),
     "worker_formed": lambda number: Formed(generation=number, digest="other"),
     "first_step": lambda number: FirstStep(generation=number, pause=1.0),
-    "progressed": lambda number: Progress(generation=number, position=AT, samples_per_second=1.0),
+    "worker_progressed": lambda number: Progress(generation=number, position=AT, samples_per_second=1.0),
     "check_in": lambda number: CheckIn(generation=number, position=AT, pid=1),
     "step_status": lambda number: StepStatus(generation=number, phase="out", position=AT, answered=0),
-    "pumped": lambda number: Pumped(generation=number, rounds=1, seconds=0.1),
-    "broken": lambda number: Broken(generation=number, reason="a connection is closed"),
+    "zeros_pushed": lambda number: Pumped(generation=number, rounds=1, seconds=0.1),
+    "summation_failed": lambda number: Broken(generation=number, reason="a connection is closed"),
     "script_failed": lambda number: ScriptFailed(
         generation=number, position=AT, error="no", traceback="no", past_help=True
     ),
@@ -67,7 +67,7 @@ def forms_group(three: Driver) -> None:
 
 def frees(three: Driver) -> None:
     trains(three)
-    three.do("broken", A, Broken(generation=2, reason="a connection is closed"))
+    three.do("summation_failed", A, Broken(generation=2, reason="a connection is closed"))
 
 
 PHASES = {Phase.PREPARING: second, Phase.FORMING: forms_group, Phase.TRAINING: trains, Phase.RELEASING: frees}
@@ -87,7 +87,7 @@ def test_a_word_of_another_generation_or_of_somebody_else_changes_nothing(
         assert job == before, (name, number)
 
 
-@pytest.mark.parametrize("method", ["first_step", "progressed", "check_in"])
+@pytest.mark.parametrize("method", ["first_step", "worker_progressed", "check_in"])
 def test_each_word_of_one_that_gets_on_sets_the_progress_clock_anew(driver: Driver, method: str) -> None:
     bound = driver.options.clocks.progress
     for _ in range(3):

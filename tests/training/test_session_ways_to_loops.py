@@ -22,7 +22,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def enter(driver: Driver, name: str, **terms: Any) -> list[Order]:
-    return driver.do("entered", name, Entered(generation=None, **{"loop": 1, **TERMS, **terms}))
+    return driver.do("loop_entered", name, Entered(generation=None, **{"loop": 1, **TERMS, **terms}))
 
 
 def ended(driver: Driver, *names: str) -> list[Order]:
@@ -132,7 +132,7 @@ def test_words_of_a_next_loop_are_void_while_the_one_at_hand_goes_on() -> None:
 def test_the_last_ones_time_runs_from_when_the_first_has_come_and_no_other_gives_it_more() -> None:
     driver = trains(A, B, C)
     driver.check_in(A, B, C, epoch=3)
-    boundary = driver.options.clocks.boundary
+    boundary = driver.options.clocks.boundary_limit
     enter(driver, A)
     driver.now += boundary
     enter(driver, B)
@@ -145,7 +145,7 @@ def test_one_that_is_refused_at_the_next_loop_is_gone(between: Driver) -> None:
     enter(between, A)
     orders = enter(between, C, samples=30)
     assert [refused.instance for refused in announced(orders, WorkerRefused)] == [C]
-    assert (dropped(orders), between.session.job.roster.pid(C)) == ({C}, None)
+    assert (dropped(orders), between.session.job.roster.pid_of(C)) == ({C}, None)
 
 
 def test_one_that_stood_by_with_another_script_loses_its_connection(between: Driver) -> None:
@@ -153,7 +153,7 @@ def test_one_that_stood_by_with_another_script_loses_its_connection(between: Dri
     enter(between, C, samples=30)
     orders = [*enter(between, A), *enter(between, B)]
     assert dropped(orders) == {C}
-    assert between.session.job.roster.pid(C) is None
+    assert between.session.job.roster.pid_of(C) is None
 
 
 def test_who_went_past_the_loop_may_end_its_script_when_the_members_do(between: Driver) -> None:
@@ -165,4 +165,4 @@ def test_who_ends_its_script_where_the_job_goes_on_to_another_loop_starts_afresh
     enter(between, A)
     enter(between, B)
     orders = ended(between, C)
-    assert (dropped(orders), restarted(orders), between.session.job.roster.pid(C)) == ({C}, {C}, None)
+    assert (dropped(orders), restarted(orders), between.session.job.roster.pid_of(C)) == ({C}, {C}, None)

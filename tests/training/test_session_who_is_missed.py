@@ -9,7 +9,7 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import START, Entered, Formed, StepStatus
 from dyntrain.training.protocol.node_messages import Retire, WorkerExited
 from dyntrain.training.session.job.state import Phase
-from dyntrain.training.session.orders import DropWorker, Order, Over, ToNode
+from dyntrain.training.session.orders import DropWorker, Order, StopCoordinator, ToNode
 from session_driver import A, B, C, Driver, announced, come_back, forms, restarted, words
 
 NEXT = {"epochs": 5, "samples": 20, "global_batch": 10, "seed": 0, "layout": "x"}
@@ -20,7 +20,7 @@ def dropped(orders: list[Order]) -> set[str]:
 
 
 def over(orders: list[Order]) -> bool:
-    return any(isinstance(order, Over) for order in orders)
+    return any(isinstance(order, StopCoordinator) for order in orders)
 
 
 def trains(driver: Driver, *names: str) -> list[Order]:
@@ -154,7 +154,7 @@ def between() -> Driver:
 def test_who_has_ended_its_script_may_go_without_another_word(between: Driver) -> None:
     between.do("script_ended", A)
     between.do("worker_disconnected", A, 0xA)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == set()
     between.do("script_ended", B)
     assert between.session.job.outcome == "finished"
@@ -163,14 +163,14 @@ def test_who_has_ended_its_script_may_go_without_another_word(between: Driver) -
 def test_who_has_not_and_is_away_is_lost(between: Driver) -> None:
     between.do("script_ended", A)
     between.do("worker_disconnected", B, 0xB)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == {B}
 
 
 def test_a_node_whose_script_ended_too_early_is_missed_in_the_next_loop_as_any_other(between: Driver) -> None:
     between.do("script_ended", A)
     between.exits(A)
-    between.do("entered", B, Entered(generation=1, loop=1, **NEXT))
+    between.do("loop_entered", B, Entered(generation=1, loop=1, **NEXT))
     between.form(B)
     for name in (A, B):
         between.blanks(name)
@@ -181,7 +181,7 @@ def test_a_node_whose_script_ended_too_early_is_missed_in_the_next_loop_as_any_o
         between.do("worker_formed", name, Formed(generation=3, digest="same"))
     assert (set(between.session.job.roster.members), between.session.job.phase) == ({A, B}, Phase.TRAINING)
     between.do("worker_disconnected", A, 99)
-    between.now += between.options.clocks.reconnect + 1
+    between.now += between.options.clocks.reconnect_limit + 1
     assert dropped(between.do("tick")) == {A}
 
 
@@ -198,7 +198,7 @@ def test_a_node_that_is_away_after_the_end_keeps_nobody_waiting(driver: Driver) 
     """Its ps-lite processes are nobody's any more."""
     driver.check_in(A, B, epoch=3)
     driver.do("node_lost", A)
-    driver.now += driver.options.clocks.formation + driver.options.clocks.patience + 1
+    driver.now += driver.options.clocks.formation_limit + driver.options.clocks.patience + 1
     assert any(over(driver.do("tick")) for _ in range(4))
 
 
@@ -227,12 +227,12 @@ def test_a_node_that_comes_after_the_end_is_let_go(driver: Driver) -> None:
 def test_a_formation_and_a_release_have_exactly_their_time(three: Driver) -> None:
     clocks = three.options.clocks
     three.exits(C)
-    three.now += clocks.release
+    three.now += clocks.release_limit
     assert restarted(three.do("tick")) == set()
     for name in (A, B):
         three.do("step_status", name, StepStatus(generation=1, phase="held", position=START, answered=0))
     three.prepare(A, B)
-    three.now += clocks.formation
+    three.now += clocks.formation_limit
     assert restarted(three.do("tick")) == set()
     three.now += 0.1
     assert restarted(three.do("tick")) == {A, B}

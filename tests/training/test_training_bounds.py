@@ -38,7 +38,7 @@ def test_t18_slow_loading_costs_nobody_anything_and_a_worker_that_computes_for_e
     assert slow == []
     assert stuck[0]["reason"] == f"nobody made progress for {clocks.progress:.0f} s"
     assert [event["reason"] for event in bed.events("worker_lost")] == [
-        f"not prepared to form within {clocks.formation:.0f} s"
+        f"not prepared to form within {clocks.formation_limit:.0f} s"
     ]
     assert sorted(len(node.pids) for node in bed.supervisors.values()) == [1, 2], "the other one goes on in its process"
     assert bed.events("restart") == []

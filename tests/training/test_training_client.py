@@ -25,7 +25,7 @@ import pytest
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.protocol import channel
-from dyntrain.training.protocol.blocking import BlockingConnection, connected
+from dyntrain.training.protocol.blocking import BlockingConnection, open_connection
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
@@ -242,7 +242,7 @@ def test_a_process_that_can_open_nothing_more_is_told_and_does_not_wait(
 
     monkeypatch.setattr(asyncio, "new_event_loop", full)
     monkeypatch.setattr(asyncio.events, "new_event_loop", full)
-    with pytest.raises(OSError, match="Too many open files"), connected("wss://127.0.0.1:1", certificate.pem):
+    with pytest.raises(OSError, match="Too many open files"), open_connection("wss://127.0.0.1:1", certificate.pem):
         raise AssertionError("there is no connection")
 
 
@@ -266,7 +266,7 @@ def test_nodes_and_workers_look_for_a_silent_coordinator_as_often_as_the_jobs_cl
         async with await channel.connect(url, certificate.pem, clocks) as line:
             return line.ping_interval, line.ping_timeout
 
-    with connected(url, certificate.pem, clocks) as line:
+    with open_connection(url, certificate.pem, clocks) as line:
         assert (line.connection.ping_interval, line.connection.ping_timeout) == (10.0, 30.0)
     assert asyncio.run(as_node()) == (10.0, 30.0)
 

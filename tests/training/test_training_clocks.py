@@ -17,11 +17,18 @@ from hypothesis import strategies as st
 @given(liveness=st.floats(2, 1000), ratio=st.floats(3, 1000))
 def test_every_bound_follows_from_the_two(liveness: float, ratio: float) -> None:
     clocks = Clocks(liveness, liveness * ratio)
-    assert clocks.ping + clocks.pong == pytest.approx(clocks.liveness)
-    assert 0 < clocks.reconnect < clocks.ping < clocks.liveness < clocks.patience <= clocks.progress * 1.0001
-    assert 0 < clocks.release < clocks.patience
-    assert 0 < clocks.blocked < clocks.liveness <= clocks.formation <= clocks.progress
-    assert clocks.start == clocks.progress, "a living process that gets nowhere"
+    assert clocks.ping_interval + clocks.pong_limit == pytest.approx(clocks.liveness)
+    assert (
+        0
+        < clocks.reconnect_limit
+        < clocks.ping_interval
+        < clocks.liveness
+        < clocks.patience
+        <= clocks.progress * 1.0001
+    )
+    assert 0 < clocks.release_limit < clocks.patience
+    assert 0 < clocks.exit_limit < clocks.liveness <= clocks.formation_limit <= clocks.progress
+    assert clocks.start_limit == clocks.progress, "a living process that gets nowhere"
 
 
 def test_an_answer_takes_no_more_than_half_of_a_jobs_patience() -> None:

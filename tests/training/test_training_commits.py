@@ -33,7 +33,7 @@ from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.job.trouble import RESTARTS
-from dyntrain.training.session.orders import Announce, Journal, Order, Over, ToWorker
+from dyntrain.training.session.orders import Announce, Journal, Order, StopCoordinator, ToWorker
 from dyntrain.training.session.session import Session
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from job_bed import JobBed, instance
@@ -132,7 +132,7 @@ class Coordinated:
         options = Options(
             cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1, checkpoint_dir="/commits"
         )
-        self.session = Session.recovered(options, lambda: "transfer", self.journal, self.now)
+        self.session = Session.restore(options, lambda: "transfer", self.journal, self.now)
         self.do("new_target", Target.of(1, (A,)))
         self.do("node_connected", NodeHello(**WHO, attempt=1, base=True))
 
@@ -178,7 +178,7 @@ class Coordinated:
 
     def commit(self, epoch: int, name: str) -> None:
         position = Position(epoch=epoch, offset=0, step=2 * epoch)
-        self.do("committed", A, Committed(generation=self.session.job.number, position=position, name=name))
+        self.do("commit_written", A, Committed(generation=self.session.job.number, position=position, name=name))
 
     def unreadable(self, name: str, generation: int | None = None) -> list[Order]:
         message = CommitUnreadable(
@@ -244,7 +244,7 @@ def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginni
         job.unreadable(name)
         assert job.again().commit == before, "of the three that are kept"
     orders = job.unreadable("c2")
-    assert any(isinstance(order, Over) for order in orders)
+    assert any(isinstance(order, StopCoordinator) for order in orders)
     assert "no readable commit" in next(
         order.event.reason for order in orders if isinstance(order, Announce) and order.event.event == "failed"
     )

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from dyntrain.training.numpy_aliases import deferred
+from dyntrain.training.numpy_aliases import defer_import
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("library")
 def test_what_an_import_asks_for_in_vain_is_imported_when_it_is_used() -> None:
-    with deferred("slow_library.stats"):
+    with defer_import("slow_library.stats"):
         asking = importlib.import_module("asks_for_it")
         assert not hasattr(sys.modules["slow_library.stats"], "__file__"), "some library looks at all modules"
     assert "slow_library.stats" not in sys.modules
@@ -30,5 +30,5 @@ def test_what_an_import_asks_for_in_vain_is_imported_when_it_is_used() -> None:
 
 
 def test_what_is_not_there_stays_away() -> None:
-    with deferred("no_such_library.stats"):
+    with defer_import("no_such_library.stats"):
         assert "no_such_library.stats" not in sys.modules

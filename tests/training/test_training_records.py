@@ -16,7 +16,7 @@ import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training import audit, events, journal
 from dyntrain.training.coordinator.command import main
-from dyntrain.training.coordinator.terms import CLAIM, Overtaken, TermJournal, read_journal
+from dyntrain.training.coordinator.terms import CLAIM_FILE, Overtaken, TermJournal, read_journal
 from dyntrain.training.layout import read_current_job
 from dyntrain.training.ledger import EventLog, read_events, read_intents
 from dyntrain.training.records import Record, Unreadable
@@ -83,12 +83,12 @@ def test_a_newer_journal_is_refused_with_the_file_the_version_and_what_to_do(tmp
 def test_an_older_release_does_not_claim_a_job_whose_journal_it_cannot_read(tmp_path: Path) -> None:
     """The newer coordinator that still lives would take the claim for its successor's, and end."""
     TermJournal(tmp_path, A, 1).close()
-    before = (tmp_path / CLAIM).read_text()
+    before = (tmp_path / CLAIM_FILE).read_text()
     (tmp_path / "journal.jsonl").write_text(NEWER)
     (tmp_path / "journal-000000000001.jsonl").write_text(NEWER)
     with pytest.raises(Unreadable):
         TermJournal(tmp_path, "i-0000000000000000b", 2)
-    assert (tmp_path / CLAIM).read_text() == before
+    assert (tmp_path / CLAIM_FILE).read_text() == before
 
 
 def test_the_coordinator_and_the_audit_say_so_in_one_line(
@@ -109,7 +109,7 @@ def test_the_coordinator_and_the_audit_say_so_in_one_line(
 @pytest.mark.parametrize(
     ("name", "text", "read"),
     [
-        (CLAIM, '{"version": 2, "holder": "i-0b"}', lambda folder: TermJournal(folder, A, 9)),
+        (CLAIM_FILE, '{"version": 2, "holder": "i-0b"}', lambda folder: TermJournal(folder, A, 9)),
         ("current-job", '{"version": 2, "name": "job-1"}', lambda folder: read_current_job(folder / "current-job")),
         ("i-0a-7.intents.jsonl", '{"version": 2, "g": "1-4"}\n', lambda folder: list(read_intents(folder))),
     ],
@@ -126,13 +126,13 @@ def test_whatever_else_a_newer_release_left_on_the_volume_is_refused_too(
 def test_a_claim_of_a_newer_release_overtakes(tmp_path: Path) -> None:
     """A coordinator that held the job must end, not fail and be started again beside its successor."""
     journal = TermJournal(tmp_path, A, 1)
-    (tmp_path / CLAIM).write_text('{"version": 2, "holder": "i-0b"}')
+    (tmp_path / CLAIM_FILE).write_text('{"version": 2, "holder": "i-0b"}')
     with pytest.raises(Overtaken, match="newer dyntrain"):
         journal.check_claim()
 
 
 def test_what_earlier_releases_wrote_without_a_version_is_read(tmp_path: Path) -> None:
-    (tmp_path / CLAIM).write_text(f'{{"term": 3, "instance": "{A}"}}')
+    (tmp_path / CLAIM_FILE).write_text(f'{{"term": 3, "instance": "{A}"}}')
     assert TermJournal(tmp_path, A, 3).taken_over is None
     (tmp_path / "i-0a-7.intents.jsonl").write_text('{"g":1,"e":0,"o":0,"s":4,"i":[2,5]}\n')
     assert [(intent.step, intent.indices) for intent in read_intents(tmp_path)] == [(4, (2, 5))]

@@ -64,7 +64,7 @@ def test_an_event_says_what_made_the_new_generation_necessary() -> None:
     here = Origin(Position(epoch=1, offset=0, step=2))
     assert cause_of("", "", "", here) is Cause.START
     assert cause_of("", "", "", replace(here, commit="c1")) is Cause.COMMIT
-    assert cause_of("", "", "", replace(here, safe="5f")) is Cause.SAFE
+    assert cause_of("", "", "", replace(here, safe="5f")) is Cause.SAFE_STATE
     assert cause_of("ab", "a", "b", here) is Cause.CHANGE
     assert cause_of("ab", "ab", "", here) is Cause.CHANGE
     assert cause_of("ab", "a", "", here) is Cause.LOSS, "also when b's next process takes part at once"

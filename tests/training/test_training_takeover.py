@@ -49,7 +49,7 @@ class SharedHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.endpoint, self.token = endpoint, token
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         return self.endpoint
 
     def report(self, report: JobReport) -> None:
@@ -176,7 +176,7 @@ def test_t21_a_job_whose_end_nobody_was_told_of_is_opened_to_say_so_and_not_trai
     journal.append(GENERATION)
     journal.append(JobFinished(position=Position(epoch=2, offset=0, step=4), at=150.0))
     assert open_job(tmp_path, "demo", 200.0) == (job, started)
-    session = Session.recovered(OPTIONS, lambda: "t", read_journal(folder.ledger), 201.0)
+    session = Session.restore(OPTIONS, lambda: "t", read_journal(folder.ledger), 201.0)
     assert (session.job.phase, session.report(201.0).state) == (Phase.OVER, "finished")
     assert any(
         isinstance(order, ToNode) and isinstance(order.message, Retire)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from dyntrain.training.audit import audit_directory
-from dyntrain.training.coordinator.terms import CLAIM, Overtaken, TermJournal, read_journal
+from dyntrain.training.coordinator.terms import CLAIM_FILE, Overtaken, TermJournal, read_journal
 from dyntrain.training.journal import Entry, GenerationSettled, JobBegun, JobFinished
 from dyntrain.training.ledger import IntentLog, LineLog
 from dyntrain.training.protocol.messages import Position
@@ -70,7 +70,7 @@ def test_t21_an_earlier_nomination_is_refused_with_who_holds_the_job(tmp_path: P
 def test_t21_a_successor_that_died_before_its_first_line_took_nothing_over(tmp_path: Path) -> None:
     """It has the claim and perhaps an empty or torn journal: nothing of the one before it may be lost."""
     TermJournal(tmp_path, A, 0).append(generation(1))
-    (tmp_path / CLAIM).write_text(f'{{"term": 5, "instance": "{B}"}}')
+    (tmp_path / CLAIM_FILE).write_text(f'{{"term": 5, "instance": "{B}"}}')
     (tmp_path / "journal-000000000005.jsonl").write_bytes(b'{"kind": "term", "te')
     assert decisions(read_journal(tmp_path)) == [1]
     third = TermJournal(tmp_path, C, 6)
@@ -99,7 +99,7 @@ def test_without_terms_any_host_goes_on_with_the_job(tmp_path: Path) -> None:
     again = TermJournal(tmp_path, B, None)
     again.append(generation(2))
     assert (again.taken_over, decisions(read_journal(tmp_path))) == (None, [1, 2])
-    assert not (tmp_path / CLAIM).exists()
+    assert not (tmp_path / CLAIM_FILE).exists()
 
 
 class Coordinators:

@@ -106,7 +106,7 @@ def test_a_killed_worker_is_waited_for_until_its_next_process_stands_by() -> Non
 @given(st.lists(st.integers(0, 10**9), min_size=6, max_size=6))
 def test_a_files_name_says_whose_values_are_in_it(numbers: list[int]) -> None:
     at = SavedStep(*numbers)
-    assert SavedStep.of(at.name) == at
+    assert SavedStep.parse(at.name) == at
 
 
 def test_an_order_is_read_as_it_was_written(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -25,8 +25,8 @@ Mode = Literal["off", "warn", "strict"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 IGNORE_VARIABLE, CHECKS_VARIABLE = "DYNTRAIN_IGNORE", "DYNTRAIN_CHECKS"
 IGNORE_COMMENT = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
-LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")
-MESSAGE = "{place}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
+LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")  # not the user's own code
+MESSAGE_FORMAT = "{place}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
 log = logging.getLogger(__name__)
 
 
@@ -43,10 +43,10 @@ def codes_in(text: str) -> frozenset[str]:
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """
-    return known_codes(part.strip() for part in text.split(",") if part.strip())
+    return check_codes(part.strip() for part in text.split(",") if part.strip())
 
 
-def known_codes(codes: Iterable[str]) -> frozenset[str]:
+def check_codes(codes: Iterable[str]) -> frozenset[str]:
     """Check that each text in `codes` is the code of a rule that can be silenced, and return the codes as a set.
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
@@ -75,7 +75,7 @@ def mode_of(text: str) -> Mode:
 class Findings:
     """Findings of one process: the rules that its script breaks.
 
-    Raises ValueError for an unknown rule code or mode.
+    Raises ValueError for an unknown rule code or mode of the checks.
 
     A mode of the checks that is given to `dyntrain launch` arrives in an environment variable, and overrides the mode
     that the script gives. A rule is ignored if the launch or the script says so.
@@ -84,7 +84,7 @@ class Findings:
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
         if isinstance(ignore, str):
             raise ValueError(f"ignore={ignore!r}: must be a tuple of codes, as in ignore=('DT301',)")
-        self._ignored = known_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
+        self._ignored = check_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
         self.mode = mode_of(os.environ.get(CHECKS_VARIABLE) or mode or "warn")
         self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # by code: how
         self._seen = set[tuple[str, Place | None]]()
@@ -116,13 +116,13 @@ class Findings:
                 self.silenced[code] = silenced_by
                 log.info("%s is silenced: %s", code, silenced_by)
             return None
-        is_new, text = (code, place) not in self._seen, sentence_of(rule, place, **values)
+        is_new, finding_text = (code, place) not in self._seen, sentence_of(rule, place, **values)
         self._seen.add((code, place))
         if rule.severity == "error" or self.mode == "strict":
-            self._stops.setdefault(text)
-            return text
+            self._stops.setdefault(finding_text)
+            return finding_text
         if is_new:
-            log.warning("%s", text)
+            log.warning("%s", finding_text)
         return None
 
     def _silence_reason(self, rule: Rule, place: Place | None) -> str | None:
@@ -137,8 +137,8 @@ class Findings:
 
 def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
     place_text = "" if place is None else f"{place.file}:{place.line}: "
-    sentences = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
-    return MESSAGE.format(place=place_text, code=rule.code, **sentences)
+    rule_texts = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
+    return MESSAGE_FORMAT.format(place=place_text, code=rule.code, **rule_texts)
 
 
 def _ignored_codes(place: Place) -> set[str]:

@@ -22,7 +22,7 @@ class Rule:
     """
 
     code: str  # such as DT101
-    severity: Severity
+    severity: Severity  # whether a broken rule stops the job
     sentence: str  # names the mistake
     remedy: str  # what to write instead
     fixed: bool = False  # whether the rule cannot be silenced

@@ -13,8 +13,8 @@ When the coordinator's machine is lost, another base node takes the job over, in
 2. The nominated node starts a coordinator if none answers; while a coordinator answers, nodes ignore nominations.
 3. The new coordinator claims the job on the shared volume and begins a journal of its own (`terms`). A former
    coordinator that is still alive reads the claim after each decision, before it sends orders, and once a second; then
-it ends. Journal entries of the former coordinator that its successor could not read do not count, also not for the
-audit. 4. The new coordinator publishes its address, certificate and token for the nodes that lost the old coordinator.
+   it ends. Journal entries of the former coordinator that its successor could not read are void, also for the audit.
+4. The new coordinator publishes its address, certificate and token for the nodes that lost the old coordinator.
 
 A former master that returns does not become the coordinator again. The planned replacement of a base node works
 differently (`controller/core/decisions/replacement.py`): the target lists the successor without its predecessor. The

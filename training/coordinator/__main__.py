@@ -2,9 +2,9 @@
 
 import sys
 
-from dyntrain.missing import one_sentence
+from dyntrain.missing import exit_with_advice
 
-with one_sentence(code=78):  # of sysexits.h: a person must act, as a restart would fail too
+with exit_with_advice(code=78):  # of sysexits.h: a person must act, as a restart would fail too
     from dyntrain.training.coordinator.command import main
 
 sys.exit(main())

@@ -33,7 +33,7 @@ from dyntrain.training.records import Unreadable
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import PAUSE_SECONDS, Options
 
-TEMPORARY_FAILURE, PERSON_NEEDED = 75, 78  # of sysexits.h
+TEMPORARY_FAILURE, PERSON_NEEDED = 75, 78  # exit codes of sysexits.h
 log = logging.getLogger("coordinator")
 
 
@@ -87,7 +87,7 @@ async def _serve(args: argparse.Namespace) -> None:
         events=args.events,
         identity=SignedDocument.model_validate_json(identity_document) if identity_document else None,
         mirror=current_job_file(args.mount, args.cluster).parent,
-        uploads=_upload_command(
+        uploads=_make_upload_command(
             args.output_location, JobFolder.of(args.mount, args.cluster, job), options.checkpoint_dir
         ),
     )
@@ -97,7 +97,7 @@ async def _serve(args: argparse.Namespace) -> None:
     await coordinator.run()
 
 
-def _upload_command(location: str | None, folder: JobFolder, commits: str | None) -> list[str] | None:
+def _make_upload_command(location: str | None, folder: JobFolder, commits: str | None) -> list[str] | None:
     if location is None:
         return None
     commits_option = [] if commits is None else ["--commits", commits]
@@ -142,7 +142,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--output-location",
-        type=_s3_location,
+        type=_parse_s3_location,
         help="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves are uploaded there when an epoch ends",
     )
     identity_keys = (
@@ -163,7 +163,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def _s3_location(text: str) -> str:
+def _parse_s3_location(text: str) -> str:
     if not re.match(S3_LOCATION, text):
         raise argparse.ArgumentTypeError(f"{text} is no s3://BUCKET or s3://BUCKET/PREFIX")
     return text
@@ -188,8 +188,8 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 def add_clocks(parser: argparse.ArgumentParser) -> None:
     """Add the options from which all time limits of a job are derived, and whose values `Clocks` checks."""
     default_clocks = Clocks()
-    group = parser.add_argument_group("bounds of every wait, in seconds")
-    group.add_argument(
+    option_group = parser.add_argument_group("bounds of every wait, in seconds")
+    option_group.add_argument(
         "--liveness-seconds",
         type=float,
         default=default_clocks.liveness,
@@ -198,7 +198,7 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
             "follow from it"
         ),
     )
-    group.add_argument(
+    option_group.add_argument(
         "--progress-seconds",
         type=float,
         default=default_clocks.progress,
@@ -206,7 +206,7 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
             "a live job without a step for so long, or a worker without a connection after its start, counts as stuck"
         ),
     )
-    group.add_argument(
+    option_group.add_argument(
         "--pause-seconds",
         type=float,
         default=PAUSE_SECONDS,

@@ -88,7 +88,7 @@ class _Peer:
         except asyncio.QueueFull:
             self.connection.transport.abort()
 
-    async def write(self) -> None:
+    async def write_messages(self) -> None:
         with contextlib.suppress(ConnectionClosed):
             while (message := await self.queue.get()) is not None:
                 await self.connection.send(message.model_dump_json())
@@ -144,8 +144,8 @@ class ControlServer:
             port,
             ssl=context,
             max_size=MAX_BYTES,
-            ping_interval=clocks.ping,
-            ping_timeout=clocks.pong,
+            ping_interval=clocks.ping_interval,
+            ping_timeout=clocks.pong_limit,
             open_timeout=HELLO_SECONDS,
             backlog=BACKLOG,
             logger=QUIET_LOGGER,
@@ -185,7 +185,7 @@ class ControlServer:
     async def _serve(self, connection: ServerConnection) -> None:
         address = connection.remote_address[0] if connection.remote_address else "?"
         try:
-            hello = await self._hello(connection)
+            hello = await self._receive_hello(connection)
         except (TimeoutError, PeerRejected) as error:
             log.warning("refused a connection from %s: %s", address, str(error) or "no hello in time")
             with contextlib.suppress(ConnectionClosed):
@@ -199,7 +199,7 @@ class ControlServer:
             log.warning("refused a connection from %s: it ended before its hello (%s)", address, error)
             return
         peer = _Peer(connection)
-        writer = asyncio.create_task(peer.write())
+        writer = asyncio.create_task(peer.write_messages())
         try:
             if isinstance(hello, NodeHello):
                 await self._serve_node(peer, hello)
@@ -225,7 +225,7 @@ class ControlServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer, 2.0)
 
-    async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
+    async def _receive_hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
         """Send a challenge on a new connection, and return the peer's hello that answers the challenge.
 
         Raises TimeoutError, ConnectionClosed, or PeerRejected.
@@ -233,44 +233,44 @@ class ControlServer:
         nonce = secrets.token_urlsafe(24)
         async with timeout(HELLO_SECONDS):
             await connection.send(Challenge(nonce=nonce).model_dump_json())
-            text = await connection.recv()
+            hello_text = await connection.recv()
         try:
-            hello = parse_to_coordinator(text)
+            hello = parse_to_coordinator(hello_text)
         except ValidationError:
             hello = None
         if not isinstance(hello, NodeHello | WorkerHello):
             raise PeerRejected("the first message is not a hello")
-        if refusal_and_detail := self._gate.refusal(hello, nonce):
+        if refusal_and_detail := self._gate.find_refusal(hello, nonce):
             refusal, detail = refusal_and_detail
             raise PeerRejected(refusal.value, f"; it claims to be {hello.name!r}{f', {detail}' if detail else ''}")
         return hello
 
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
-        instance = hello.name
-        if earlier_peer := self._nodes.get(instance):
+        instance_id = hello.name
+        if earlier_peer := self._nodes.get(instance_id):
             if hello.life and earlier_peer.life and hello.life != earlier_peer.life:
-                refusal = duplicate_node_refusal(instance, earlier_peer.address, hello.private_ip)
+                refusal = duplicate_node_refusal(instance_id, earlier_peer.address, hello.private_ip)
                 peer.send(Refused(reason=refusal))
                 raise PeerRejected(refusal)
             earlier_peer.send(None)
-        self._nodes[instance] = peer
+        self._nodes[instance_id] = peer
         peer.life, peer.address = hello.life, hello.private_ip
         # Sent directly: a Welcome contains no decision, so it need not wait until earlier decisions are on the volume.
         peer.send(Welcome(job=self._job, launch=self._session.launch))
         self._carry_out(self._session.node_connected(hello, time.time()))
         try:
-            async for text in peer.connection:
-                message = parse_to_coordinator(text)
+            async for message_text in peer.connection:
+                message = parse_to_coordinator(message_text)
                 if not isinstance(message, FromNode) or isinstance(message, NodeHello):
                     raise PeerRejected(f"a node may not send {message.type}")
-                if self._nodes.get(instance) is peer:
-                    self._carry_out(self._from_node(instance, message, time.time()))
+                if self._nodes.get(instance_id) is peer:
+                    self._carry_out(self._handle_from_node(instance_id, message, time.time()))
         finally:
-            if self._nodes.get(instance) is peer:
-                del self._nodes[instance]
-                self._carry_out(self._session.node_lost(instance, time.time()))
+            if self._nodes.get(instance_id) is peer:
+                del self._nodes[instance_id]
+                self._carry_out(self._session.node_lost(instance_id, time.time()))
 
-    def _from_node(
+    def _handle_from_node(
         self,
         instance: str,
         message: GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice | LaunchRequest | EndRequest,
@@ -293,24 +293,24 @@ class ControlServer:
                 return self._session.end_requested(instance, message, now)
 
     async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
-        instance = hello.name
-        if earlier_peer_and_pid := self._workers.get(instance):
+        instance_id = hello.name
+        if earlier_peer_and_pid := self._workers.get(instance_id):
             earlier_peer_and_pid[0].send(None)
-        self._workers[instance] = (peer, hello.pid)
+        self._workers[instance_id] = (peer, hello.pid)
         self._carry_out(self._session.worker_connected(hello, time.time()))
         try:
-            async for text in peer.connection:
-                message = parse_to_coordinator(text)
+            async for message_text in peer.connection:
+                message = parse_to_coordinator(message_text)
                 if not isinstance(message, FromWorker) or isinstance(message, WorkerHello):
                     raise PeerRejected(f"a worker may not send {message.type}")
-                if self._workers.get(instance) == (peer, hello.pid):
-                    self._carry_out(self._from_worker(instance, message, time.time()))
+                if self._workers.get(instance_id) == (peer, hello.pid):
+                    self._carry_out(self._handle_from_worker(instance_id, message, time.time()))
         finally:
-            if self._workers.get(instance) == (peer, hello.pid):
-                del self._workers[instance]
-                self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
+            if self._workers.get(instance_id) == (peer, hello.pid):
+                del self._workers[instance_id]
+                self._carry_out(self._session.worker_disconnected(instance_id, hello.pid, time.time()))
 
-    def _from_worker(self, instance: str, message: WorkerReport, now: float) -> list[Order]:
+    def _handle_from_worker(self, instance: str, message: WorkerReport, now: float) -> list[Order]:
         match message:
             case Prepared():
                 return self._session.worker_prepared(instance, message, now)
@@ -321,13 +321,13 @@ class ControlServer:
             case Left():
                 return self._session.worker_left(instance, now)
             case Entered():
-                return self._session.entered(instance, message, now)
+                return self._session.loop_entered(instance, message, now)
             case ScriptEnded():
                 return self._session.script_ended(instance, now)
             case FirstStep():
                 return self._session.first_step(instance, message, now)
             case Committed():
-                return self._session.committed(instance, message, now)
+                return self._session.commit_written(instance, message, now)
             case CommitFailed():
                 return self._session.commit_failed(instance, message, now)
             case CommitUnreadable():
@@ -335,14 +335,14 @@ class ControlServer:
             case ScriptFailed():
                 return self._session.script_failed(instance, message, now)
             case Fetching():
-                return self._session.fetching(instance, message, now)
+                return self._session.worker_fetching(instance, message, now)
             case Progress():
-                return self._session.progressed(instance, message, now)
+                return self._session.worker_progressed(instance, message, now)
             case Whereabouts():
                 return self._session.whereabouts(instance, message, now)
             case StepStatus():
                 return self._session.step_status(instance, message, now)
             case Pumped():
-                return self._session.pumped(instance, message, now)
+                return self._session.zeros_pushed(instance, message, now)
             case Broken():
-                return self._session.broken(instance, message, now)
+                return self._session.summation_failed(instance, message, now)

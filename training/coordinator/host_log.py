@@ -27,11 +27,11 @@ def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Ma
     """
     if report.state != "running" or not report.members:
         return tuple(listed_hosts)
-    members = {
+    active_by_host = {
         addresses[member.instance_id]: member.active for member in report.members if member.instance_id in addresses
     }
-    staying_hosts = [host for host in listed_hosts if host in members]
-    return (*staying_hosts, *(host for host, active in members.items() if active and host not in staying_hosts))
+    staying_hosts = [host for host in listed_hosts if host in active_by_host]
+    return (*staying_hosts, *(host for host, active in active_by_host.items() if active and host not in staying_hosts))
 
 
 class HostLog:
@@ -40,25 +40,25 @@ class HostLog:
     def __init__(self, directory: Path) -> None:
         """Read the log `host_worker_log` of the directory, or create the log if missing. Raises OSError."""
         self.path = directory / HOST_LOG
-        entries = _read_entries(self.path)
-        self._sequence = 1 + max((sequence_number for sequence_number, _, _ in entries), default=-1)
-        self.hosts = _current_hosts(entries)
+        log_entries = _read_entries(self.path)
+        self._sequence = 1 + max((sequence_number for sequence_number, _, _ in log_entries), default=-1)
+        self.hosts = _current_hosts(log_entries)
         self.path.touch()
 
-    def record(self, hosts: Sequence[str]) -> None:
+    def record_hosts(self, hosts: Sequence[str]) -> None:
         """Append a line to the log for each host that was added or removed since the last call.
 
         If the write raises OSError, no change is recorded.
         """
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
-        lines = [
+        log_lines = [
             f"{self._sequence + index} {change} {host} {time.time_ns()}\n"
             for index, (change, host) in enumerate(changes)
         ]
         if changes:
             with self.path.open("ab") as file:
-                file.write("".join(lines).encode())
+                file.write("".join(log_lines).encode())
         self._sequence += len(changes)
         self.hosts = tuple(hosts)
         for change, host in changes:
@@ -82,12 +82,12 @@ def _read_entries(path: Path) -> list[tuple[int, str, str]]:
     if content and not content.endswith(b"\n"):
         with path.open("ab") as file:
             file.write(b"\n")
-    entries = []
+    log_entries = []
     for line in content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines():
         fields = line.split()
         if len(fields) == 4 and fields[0].isdecimal() and fields[1] in ("ADDED", "REMOVED"):
-            entries.append((int(fields[0]), fields[1], fields[2]))
-    return entries
+            log_entries.append((int(fields[0]), fields[1], fields[2]))
+    return log_entries
 
 
 def _current_hosts(entries: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class Hosts(Protocol):
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         """Publish the coordinator's endpoint and token, with which the nodes connect. Raises HostsError."""
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         """The coordinator's endpoint that is published now, or None if no endpoint is published. Raises HostsError."""
 
     def report(self, report: JobReport) -> None:
@@ -50,7 +50,7 @@ class Hosts(Protocol):
 
 
 class AwsHosts:
-    """The calls to a controller on AWS.
+    """Calls a controller that runs on AWS.
 
     `stage` is the name of one of several controllers in the account, or None for the only controller.
     """
@@ -59,7 +59,7 @@ class AwsHosts:
         self._cluster, self._stage = cluster, stage
         self._clients: dict[str, Any] = {}
 
-    def _client(self, service: str) -> Any:
+    def _get_client(self, service: str) -> Any:
         """Return the client of an AWS service; each client is made only once. Raises BotoCoreError."""
         if service not in self._clients:
             self._clients[service] = aws.session().client(service, config=aws.SETTINGS)  # type: ignore[call-overload]
@@ -71,7 +71,7 @@ class AwsHosts:
         Raises BotoCoreError or ClientError.
         """
         try:
-            return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
+            return str(self._get_client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:
             if error.response["Error"]["Code"] == "ParameterNotFound":
                 return None
@@ -79,30 +79,30 @@ class AwsHosts:
 
     def read_target(self) -> Target | None:
         try:
-            value = self._read_parameter(parameter(self._cluster, "target"))
-            if value is None:
+            target_json = self._read_parameter(parameter(self._cluster, "target"))
+            if target_json is None:
                 return None
-            target = Target.model_validate_json(value)
+            target = Target.model_validate_json(target_json)
             if self._stage is not None and target.stage not in (None, self._stage):
                 raise HostsError(
                     f"target revision {target.revision} of cluster {self._cluster} is refused: the controller of stage "
                     f"{target.stage} wrote it, and the cluster belongs to {self._stage}; set the stage in its policy"
                 )
-            return self._with_members(target) if target.members is None else target
+            return self._add_members(target) if target.members is None else target
         except (BotoCoreError, ClientError, ValidationError, KeyError, Misconfigured) as error:
             raise HostsError(f"target of cluster {self._cluster} not read: {error}") from error
 
-    def _with_members(self, target: Target) -> Target:
+    def _add_members(self, target: Target) -> Target:
         """Add the members, from DynamoDB, to a target whose list of members was too long for the SSM parameter.
 
         Raises HostsError if the list in DynamoDB belongs to another revision of the target, so that its digest does not
         match.
         """
-        pk, _, sk = (target.pointer or "").partition("/")
-        item = self._client("dynamodb").get_item(
-            TableName=self._table_name(), Key={"pk": {"S": pk}, "sk": {"S": sk}}, ConsistentRead=True
+        hash_key, _, sort_key = (target.pointer or "").partition("/")
+        table_item = self._get_client("dynamodb").get_item(
+            TableName=self._read_table_name(), Key={"pk": {"S": hash_key}, "sk": {"S": sort_key}}, ConsistentRead=True
         )["Item"]
-        members = tuple(entry["S"] for entry in item["members"]["L"])
+        members = tuple(entry["S"] for entry in table_item["members"]["L"])
         if members_digest(members) != target.digest:
             raise HostsError(
                 f"target revision {target.revision} of cluster {self._cluster}: the list in {target.pointer} is of "
@@ -110,7 +110,7 @@ class AwsHosts:
             )
         return target.model_copy(update={"members": members})
 
-    def _table_name(self) -> str:
+    def _read_table_name(self) -> str:
         """Read the name of the controller's DynamoDB table from an SSM parameter."""
         if self._stage is not None:
             parameter_name = stage_parameter(self._stage, "table")
@@ -119,7 +119,7 @@ class AwsHosts:
                 raise HostsError(f"the parameter {parameter_name} does not exist: is the controller deployed here?")
             return table_name
         parameter_pages = (
-            self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
+            self._get_client("ssm").get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
         )
         return chosen_stage(
             {entry["Name"]: entry["Value"] for page in parameter_pages for entry in page["Parameters"]}, None
@@ -127,7 +127,7 @@ class AwsHosts:
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         try:
-            ssm = self._client("ssm")
+            ssm = self._get_client("ssm")
             ssm.put_parameter(Name=parameter(self._cluster, "token"), Value=token, Type="SecureString", Overwrite=True)
             ssm.put_parameter(
                 Name=parameter(self._cluster, "coordinator"),
@@ -138,10 +138,10 @@ class AwsHosts:
         except (BotoCoreError, ClientError) as error:
             raise HostsError(f"endpoint of cluster {self._cluster} not published: {error}") from error
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         try:
-            value = self._read_parameter(parameter(self._cluster, "coordinator"))
-            return CoordinatorEndpoint.model_validate_json(value) if value is not None else None
+            endpoint_json = self._read_parameter(parameter(self._cluster, "coordinator"))
+            return CoordinatorEndpoint.model_validate_json(endpoint_json) if endpoint_json is not None else None
         except ValidationError:
             return None
         except (BotoCoreError, ClientError) as error:
@@ -149,9 +149,9 @@ class AwsHosts:
 
     def report(self, report: JobReport) -> None:
         source = source_of(COORDINATOR_SOURCE, report.cluster)
-        entry = {"Source": source, "DetailType": report.detail_type, "Detail": report.model_dump_json()}
+        event_entry = {"Source": source, "DetailType": report.detail_type, "Detail": report.model_dump_json()}
         try:
-            response = self._client("events").put_events(Entries=[entry])
+            response = self._get_client("events").put_events(Entries=[event_entry])
         except (BotoCoreError, ClientError) as error:
             raise HostsError(f"report of cluster {self._cluster} not sent: {error}") from error
         if response["FailedEntryCount"]:

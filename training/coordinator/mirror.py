@@ -27,7 +27,7 @@ class WorkerListFiles:
         self._log: HostLog | None = None
         self._last_error = ""
 
-    def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
+    def update(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
         """Update the files that list the training workers from a job report.
 
         The address `last_address` is written as the last line of the list. A write error is logged once, and the write
@@ -39,7 +39,7 @@ class WorkerListFiles:
             hosts = training_hosts(self._log.hosts, report, addresses)
             if hosts != self._log.hosts:  # first the list: a log entry promises that the list has the change
                 write_hosts(directory, sorted(hosts, key=lambda host: host == last_address))
-                self._log.record(hosts)
+                self._log.record_hosts(hosts)
         except OSError as error:
             if str(error) != self._last_error:
                 log.warning("the list of training workers could not be written: %s", error)

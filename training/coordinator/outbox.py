@@ -3,7 +3,7 @@
 Orders that follow a decision wait until the decision is written to the shared volume. A single thread makes all writes
 to the volume, in sequence. So while a write blocks, which may take minutes on NFS, the event loop still answers pings.
 Meanwhile workers train on to the next point where the membership may change. No order is sent while a write of a
-decision blocks, so all deadlines are extended by this time (`stalled`).
+decision blocks, so all deadlines are extended by this time (`is_stalled`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Outbox:
         self._due = asyncio.Event()
 
     @property
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether a decision is being written to the volume; during the write no order is sent."""
         if self._since is None:
             return bool(self._waiting)
@@ -60,7 +60,7 @@ class Outbox:
         if self._since is None:
             self._carry_out()
 
-    def drop(self) -> None:
+    def drop_orders(self) -> None:
         """Drop all waiting orders, because another coordinator has taken the job over."""
         self._waiting.clear()
 

@@ -12,17 +12,17 @@ from dyntrain.training import events
 def describe(event: events.Event) -> str:
     match event:
         case events.Segment():
-            metrics = " ".join(f"{name}={value:.4f}" for name, value in event.metrics.items())
+            metric_text = " ".join(f"{name}={value:.4f}" for name, value in event.metrics.items())
             heading = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
-            return f"{heading} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
+            return f"{heading} workers {event.workers} {event.rate:.0f} samples/s {metric_text}"
         case events.Forming(position=position):
             return (
                 f"forming generation {event.number} at epoch {position.epoch} sample {position.offset}: {event.cause}; "
                 f"{len(event.members)} workers, joining {_join(event.joining)}, leaving {_join(event.leaving)}"
             )
         case events.Formed():
-            phases = " ".join(f"{name} {seconds:.2f} s" for name, seconds in event.phases.items())
-            return f"formed generation {event.generation}: {phases}"
+            phase_text = " ".join(f"{name} {seconds:.2f} s" for name, seconds in event.phases.items())
+            return f"formed generation {event.generation}: {phase_text}"
         case events.Pause():
             return f"survivors paused {event.seconds:.2f} s for generation {event.generation}"
         case events.Joined():
@@ -40,8 +40,8 @@ def describe(event: events.Event) -> str:
         case events.TakenBack():
             return f"generation {event.generation} is cancelled before it began: {event.reason}"
         case events.Restart(commit=commit):
-            last_commit = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
-            return f"restarting the workers; last commit: {last_commit}: {event.reason}"
+            commit_text = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
+            return f"restarting the workers; last commit: {commit_text}: {event.reason}"
         case events.ScriptFailed():
             return f"the script raised on {event.instance} at step {event.step}:\n{event.traceback}"
         case events.CommitFailed():
@@ -51,10 +51,10 @@ def describe(event: events.Event) -> str:
         case events.ResultsNotUploaded():
             return f"training goes on, but its results are not all in the bucket: {event.reason}"
         case events.CommitUnreadable(instead=earlier):
-            replacement = (
+            replacement_text = (
                 f"that of step {earlier.step} (epoch {earlier.epoch}) is used" if earlier else "no earlier one is left"
             )
-            return f"commit of step {event.position.step} cannot be used, {replacement}: {event.reason}"
+            return f"commit of step {event.position.step} cannot be used, {replacement_text}: {event.reason}"
         case events.Failed():
             return f"job failed: {event.reason}"
         case events.Finished():

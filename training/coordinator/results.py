@@ -102,13 +102,13 @@ class ResultsUploader:
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
         await self._process.stdin.drain()
-        line = await self._process.stdout.readline()
-        if not line:
+        reply_line = await self._process.stdout.readline()
+        if not reply_line:
             exit_code = await self._process.wait()
             raise ChildProcessError(
                 f"the program ended with exit code {exit_code}; the coordinator's log shows its errors"
             )
-        return Uploaded.model_validate_json(line)
+        return Uploaded.model_validate_json(reply_line)
 
     def _announce_failure(self, reason: str) -> None:
         self._announce(ResultsNotUploaded(reason=reason, at=time.time()))

@@ -35,7 +35,7 @@ from dyntrain.training.protocol.results import SCRIPTS_SECONDS
 from dyntrain.training.records import Unreadable
 from dyntrain.training.session.chronicle import Chronicle
 from dyntrain.training.session.job.options import Options
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
 from dyntrain.training.session.session import Session
 
 TICK_SECONDS = 0.1  # between checks of the session's deadlines
@@ -88,12 +88,12 @@ class Coordinator:
         self._journal, self._events = TermJournal(folder.ledger, instance_id, term), EventLog(folder.events, events)
         self._chronicle = _read_chronicle(folder.events)
         self._overtaken: Overtaken | None = None
-        entries = [
+        journal_entries = [
             *self._journal.entries,
             *self._take_over(time.time()),
-            *(self._resume(time.time()) if resumes else ()),
+            *(self._resume_job(time.time()) if resumes else ()),
         ]
-        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), entries, time.time())
+        self._session = Session.restore(options, lambda: secrets.token_urlsafe(24), journal_entries, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(
             self._session, options.job, HelloChecker(options.cluster, self._token, keys), self.carry_out
@@ -110,23 +110,23 @@ class Coordinator:
 
         Returns the journal entries that record the restart.
         """
-        former_holder, instance = self._journal.taken_over, self._instance_id
+        former_holder, instance_id = self._journal.taken_over, self._instance_id
         if former_holder is None:
             return []
         generation_numbers = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
         last_generation = max(generation_numbers, default=0)
         restart_entry = Restarted(
-            generation=last_generation, reason=f"{instance} takes over from {former_holder}", at=now
+            generation=last_generation, reason=f"{instance_id} takes over from {former_holder}", at=now
         )
         self._journal.append(restart_entry)
         self._events.append(
-            takeover_event := Takeover(instance=instance, former=former_holder, generation=last_generation, at=now)
+            takeover_event := Takeover(instance=instance_id, former=former_holder, generation=last_generation, at=now)
         )
         self._chronicle.record_event(takeover_event)
-        log.warning("%s takes the job over from %s", instance, former_holder)
+        log.warning("%s takes the job over from %s", instance_id, former_holder)
         return [restart_entry]
 
-    def _resume(self, now: float) -> list[Entry]:
+    def _resume_job(self, now: float) -> list[Entry]:
         self._journal.append(resume_entry := JobResumed(at=now))
         return [resume_entry]
 
@@ -163,14 +163,14 @@ class Coordinator:
                 background_tasks = [
                     tasks.create_task(coroutine) for coroutine in (self._send_reports(), self._watch_claim())
                 ]
-                await self._publish(endpoint)
+                await self._publish_endpoint(endpoint)
                 endless_loops = (
                     self._write_decisions(),
                     self._tick(),
                     self._watch_target(),
                     self._send_addresses(),
                     self._list_workers(self._mirror),
-                    self._watch_published(endpoint),
+                    self._watch_endpoint(endpoint),
                     *([self._results.run()] if self._results is not None else []),
                 )
                 background_tasks += [tasks.create_task(coroutine) for coroutine in endless_loops]
@@ -185,7 +185,7 @@ class Coordinator:
                     task.cancel()
             if self._overtaken is not None:
                 raise self._overtaken
-            await self._last_report()
+            await self._send_last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
         """Carry out `orders` after all earlier orders.
@@ -219,20 +219,20 @@ class Coordinator:
                 self._outbox.write_event(order.event)
                 self._chronicle.record_event(order.event)
                 log.info("%s", describe(order.event))
-            case Over():
+            case StopCoordinator():
                 self._over.set()
 
-    async def _publish(self, endpoint: CoordinatorEndpoint) -> None:
+    async def _publish_endpoint(self, endpoint: CoordinatorEndpoint) -> None:
         delay_seconds = 0.5
         while self._overtaken is None:
             try:
                 await asyncio.to_thread(self._hosts.publish, endpoint, self._token)
             except HostsError as error:
-                log.warning("%s; again in %.1f s", self._reach.failed(ADDRESS, error, time.time()), delay_seconds)
+                log.warning("%s; again in %.1f s", self._reach.add_failure(ADDRESS, error, time.time()), delay_seconds)
                 await asyncio.sleep(delay_seconds)
                 delay_seconds = min(10.0, delay_seconds * 2)
             else:
-                self._reach.answered(ADDRESS)
+                self._reach.clear_failure(ADDRESS)
                 log.info(
                     "coordinator of cluster %s, job %s, listens at %s",
                     self._options.cluster,
@@ -248,7 +248,7 @@ class Coordinator:
 
     def _end_as_overtaken(self, error: Overtaken) -> None:
         self._overtaken = error
-        self._outbox.drop()
+        self._outbox.drop_orders()
         self._over.set()
 
     async def _watch_claim(self) -> None:
@@ -261,17 +261,17 @@ class Coordinator:
                 log.warning("the claim on the job cannot be read, and will be read again: %s", error)
             await asyncio.sleep(CLAIM_SECONDS)
 
-    async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
+    async def _watch_endpoint(self, endpoint: CoordinatorEndpoint) -> None:
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
             try:
-                published_endpoint = await asyncio.to_thread(self._hosts.published)
-                self._reach.answered(ADDRESS)
+                published_endpoint = await asyncio.to_thread(self._hosts.read_endpoint)
+                self._reach.clear_failure(ADDRESS)
                 if published_endpoint != endpoint:
                     await asyncio.to_thread(self._journal.check_claim)
-                    await self._publish(endpoint)
+                    await self._publish_endpoint(endpoint)
             except HostsError as error:
-                log.warning("%s; it will be read again", self._reach.failed(ADDRESS, error, time.time()))
+                log.warning("%s; it will be read again", self._reach.add_failure(ADDRESS, error, time.time()))
             except OSError as error:
                 log.warning("%s; it will be read again", error)
             except Overtaken as error:
@@ -281,7 +281,7 @@ class Coordinator:
         last_tick = time.monotonic()
         while True:
             now = time.monotonic()
-            if self._outbox.stalled:
+            if self._outbox.is_stalled:
                 self._session.extend_deadlines(now - last_tick)
             else:
                 self.carry_out(self._session.tick(time.time()))
@@ -294,11 +294,11 @@ class Coordinator:
             try:
                 target = await asyncio.to_thread(self._hosts.read_target)
                 failed_reads = 0
-                self._reach.answered(TARGET)
+                self._reach.clear_failure(TARGET)
             except HostsError as error:
                 failed_reads += 1
-                message = self._reach.failed(TARGET, error, time.time())
-                log.warning("%s; the present membership stays in force", message)
+                error_text = self._reach.add_failure(TARGET, error, time.time())
+                log.warning("%s; the present membership stays in force", error_text)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
@@ -315,13 +315,13 @@ class Coordinator:
         """Keep the files that list the training workers up to date, in a separate thread, as the volume may hang."""
         if directory is None:
             return
-        mirror, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
+        list_files, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
         while True:
             if job.launch is not None or not job.options.waits:
                 folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
-                arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(executor, mirror.show, *arguments)
+                update_arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
+                await asyncio.get_running_loop().run_in_executor(executor, list_files.update, *update_arguments)
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _send_reports(self) -> None:
@@ -333,13 +333,13 @@ class Coordinator:
                 try:
                     await asyncio.to_thread(self._hosts.report, self._add_history(report))
                     self._reported, self._reported_at = report, time.monotonic()
-                    self._reach.answered(BUS)
+                    self._reach.clear_failure(BUS)
                 except HostsError as error:
-                    log.warning("%s; the report will be repeated", self._reach.failed(BUS, error, time.time()))
+                    log.warning("%s; the report will be repeated", self._reach.add_failure(BUS, error, time.time()))
                     await asyncio.sleep(1.0)
             await asyncio.sleep(0.05)
 
-    async def _last_report(self) -> None:
+    async def _send_last_report(self) -> None:
         for delay_seconds in (0.5, 1, 2, 4, 8):
             try:
                 last_report = self._add_history(self._next_report()).model_copy(update={"closed": True})
@@ -360,7 +360,7 @@ class Coordinator:
         """
         report = self._session.report(time.time())
         upload_pending = self._results is not None and not self._results.over and report.state in ("finished", "failed")
-        if self._reported is not None and (self._outbox.stalled or upload_pending):
+        if self._reported is not None and (self._outbox.is_stalled or upload_pending):
             return self._reported.model_copy(update={"sequence": report.sequence})
         sender_fields = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
         return report.model_copy(update={**sender_fields, "unreachable": self._reach.unreachable})
@@ -370,7 +370,7 @@ class Coordinator:
 
         A change of progress or history alone does not cause a report.
         """
-        now, done_fraction = time.time(), self._session.job.fraction
+        now, done_fraction = time.time(), self._session.job.done_fraction
         active_workers = sum(member.active for member in report.members)
         self._chronicle.record_progress(
             now, done_fraction, report.epoch, report.step, active_workers, report.samples_per_second
@@ -385,7 +385,7 @@ def _read_chronicle(file: Path) -> Chronicle:
     If the events are unreadable, the history begins anew, and nothing else of the job is lost.
     """
     try:
-        return Chronicle.of(read_events(file))
+        return Chronicle.from_events(read_events(file))
     except (Unreadable, OSError) as error:
         log.warning("the job's history begins anew: %s", error)
         return Chronicle()

@@ -7,7 +7,7 @@ coordinator was either read by its successor or is void. This protocol also work
 asks the NFS server.
 
     journal.jsonl            term 0
-    journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
+    journal-<term>.jsonl     begins with `TermBegun`: the instance, and each earlier journal's number of valid bytes
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dyntrain.training.ledger import JOURNAL, LineLog, read_lines
 from dyntrain.training.records import Format, Record, Unreadable
 from pydantic import TypeAdapter
 
-CLAIM = "claim.json"
+CLAIM_FILE = "claim.json"
 _JOURNAL_NAME = re.compile(r"journal-(\d+)\.jsonl")
 
 
 class TermClaim(Record):
     """A claim to the job: the instance runs the job's coordinator until a later term is claimed."""
 
-    version: int = 1
+    version: int = 1  # version of the claim's format
     term: int  # number of the nomination
     instance: str  # EC2 instance id of the coordinator's node
 
@@ -47,10 +47,10 @@ def read_journal(ledger: Path) -> list[Entry]:
 
     Raises `records.Unreadable`.
     """
-    return _read_all(_counted_sizes(ledger))
+    return _read_all_entries(_valid_sizes(ledger))
 
 
-def holder(entries: list[Entry]) -> str | None:
+def find_holder(entries: list[Entry]) -> str | None:
     """Return the instance whose coordinator wrote the last journal, or None if no term was recorded."""
     return next((entry.instance for entry in reversed(entries) if isinstance(entry, TermBegun)), None)
 
@@ -70,17 +70,17 @@ class TermJournal:
         read_journal(ledger)  # a job that this release cannot read must not be claimed
         if term is not None:
             self._claim_job(term, instance)
-        counted_sizes = _counted_sizes(ledger)
-        self.entries = _read_all(counted_sizes)
-        last_holder = holder(self.entries)
+        valid_sizes = _valid_sizes(ledger)
+        self.entries = _read_all_entries(valid_sizes)
+        last_holder = find_holder(self.entries)
         self.taken_over = last_holder if term is not None and last_holder not in (None, instance) else None
         own_journal = _journal_path(ledger, term or 0)
-        if any(_term_of(path) > _term_of(own_journal) for path in counted_sizes):
+        if any(_term_of(path) > _term_of(own_journal) for path in valid_sizes):
             raise Overtaken(f"this node is nominated for term {term}, but {last_holder} holds the job in a later term")
         self._log = LineLog(own_journal, sync=True)
         if term is not None and not any(isinstance(entry, TermBegun) for entry in _read_entries(own_journal)):
-            sizes = {path.name: size for path, size in counted_sizes.items() if path != own_journal}
-            self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
+            earlier_sizes = {path.name: size for path, size in valid_sizes.items() if path != own_journal}
+            self._log.write(TermBegun(term=term, instance=instance, of=earlier_sizes).line())
 
     def append(self, entry: Entry) -> None:
         """Write an entry to the journal on disk.
@@ -113,12 +113,12 @@ class TermJournal:
                 f"{claim[1]} holds the job in term {claim[0]}, this node is nominated for term {term}: only "
                 "the controller can change that"
             )
-        write_whole(self._ledger / CLAIM, TermClaim(term=term, instance=instance).line())
+        write_whole(self._ledger / CLAIM_FILE, TermClaim(term=term, instance=instance).line())
 
 
 def _read_claim(ledger: Path) -> tuple[int, str] | None:
     """Read the claim as (term, instance), or return None if there is no claim. Raises `records.Unreadable`."""
-    path = ledger / CLAIM
+    path = ledger / CLAIM_FILE
     try:
         claim = _CLAIM_FORMAT.parse(json.loads(path.read_text()), path)
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def _read_claim(ledger: Path) -> tuple[int, str] | None:
     return claim.term, claim.instance
 
 
-def _counted_sizes(ledger: Path) -> dict[Path, int]:
+def _valid_sizes(ledger: Path) -> dict[Path, int]:
     """Return the valid journals, oldest first, with the number of valid bytes in each journal.
 
     The latest journal that begins with `TermBegun` says how many bytes of each earlier journal are valid.
@@ -139,10 +139,10 @@ def _counted_sizes(ledger: Path) -> dict[Path, int]:
         latest_journal = journals.pop()
         first_entry = next(_read_entries(latest_journal), None)
         if _term_of(latest_journal) == 0:
-            return {latest_journal: _complete_size(latest_journal)}
+            return {latest_journal: _complete_bytes(latest_journal)}
         if isinstance(first_entry, TermBegun):
-            counted_sizes = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
-            return {**counted_sizes, latest_journal: _complete_size(latest_journal)}
+            valid_sizes = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
+            return {**valid_sizes, latest_journal: _complete_bytes(latest_journal)}
     return {}
 
 
@@ -155,13 +155,13 @@ def _term_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def _complete_size(path: Path) -> int:
+def _complete_bytes(path: Path) -> int:
     """The size of the file in bytes, without an incomplete last line."""
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _read_all(counted_sizes: dict[Path, int]) -> list[Entry]:
-    return [entry for path, size in counted_sizes.items() for entry in _read_entries(path, size)]
+def _read_all_entries(valid_sizes: dict[Path, int]) -> list[Entry]:
+    return [entry for path, size in valid_sizes.items() for entry in _read_entries(path, size)]
 
 
 def _read_entries(path: Path, size: int | None = None) -> Iterator[Entry]:

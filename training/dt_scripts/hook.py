@@ -1,4 +1,4 @@
-"""Replaces functions and classes in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
+"""Replaces functions and classes in MXNet's modules by elastic ones (`names.REPLACED_NAMES`) while MXNet is imported.
 
 A script gets the elastic classes by any form of import, such as `import mxnet as mx` or `from mxnet.module import
 Module`. Other names in MXNet, such as `BucketingModule` and `mxnet.module.module.Module`, are not replaced.
@@ -13,12 +13,12 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from dyntrain.training.dt_scripts.names import REPLACED, load
+from dyntrain.training.dt_scripts.names import REPLACED_NAMES, load_counterpart
 
 MXNET = "mxnet"
 
 
-class _ImportedOnUse:
+class _LazyAttribute:
     """An attribute of an MXNet module, whose elastic replacement is imported when the attribute is first used.
 
     The attribute is a descriptor of the module's class, which Python prefers to the module's own attribute.
@@ -28,18 +28,18 @@ class _ImportedOnUse:
         self._home, self._name = elastic_module, name
 
     def __get__(self, module: Any, kind: type) -> Any:
-        return load(self._home, self._name)
+        return load_counterpart(self._home, self._name)
 
     def __set__(self, module: Any, value: Any) -> None:
         raise AttributeError(f"{module.__name__}.{self._name} is dyntrain's elastic version and cannot be replaced")
 
 
 def replace_names(mxnet: ModuleType) -> None:
-    """Replace the names listed in `REPLACED` in MXNet's modules."""
-    for module_name, replaced_names in REPLACED.items():
+    """Replace the names listed in `REPLACED_NAMES` in MXNet's modules."""
+    for module_name, replaced_names in REPLACED_NAMES.items():
         module = getattr(mxnet, module_name)
         lazy_attributes = {
-            name: _ImportedOnUse(elastic_module, name) for name, elastic_module in replaced_names.items()
+            name: _LazyAttribute(elastic_module, name) for name, elastic_module in replaced_names.items()
         }
         module.__class__ = type("ElasticModule", (type(module),), lazy_attributes)
 
@@ -58,9 +58,9 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # numpy_aliases imports mxnet too, and gets the module that is being loaded here.
-        from dyntrain.training.numpy_aliases import DEFERRED, deferred
+        from dyntrain.training.numpy_aliases import DEFERRED_MODULE, defer_import
 
-        with deferred(DEFERRED):
+        with defer_import(DEFERRED_MODULE):
             self._original.exec_module(module)
         replace_names(module)
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULE, _SAVED_MODEL = "dyntrain.training.module", "dyntrain.training.worker.state.saved_model"
-REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the module of its counterpart
+REPLACED_NAMES: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the module of its counterpart
     "module": {"Module": _MODULE, "BaseDataIterator": _MODULE},
     "kvstore": {"create": _MODULE},
     "callback": {"do_checkpoint": _SAVED_MODEL, "module_checkpoint": _SAVED_MODEL},
@@ -14,6 +14,6 @@ REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the
 }
 
 
-def load(elastic_module: str, name: str) -> Any:
-    """Import the elastic counterpart `name`. Call `load` only when the counterpart is used, since it imports MXNet."""
+def load_counterpart(elastic_module: str, name: str) -> Any:
+    """Import the elastic counterpart `name`, and with it MXNet, so call this only when the counterpart is used."""
     return getattr(import_module(elastic_module), name)

@@ -19,18 +19,18 @@ ADVICE = (
 ITERATOR_NAME = "BaseDataIterator"
 
 
-class _Refusal:
+class _StoredAdvice:
     """Stores the advice to print, since Python may replace the error's message (as for `from mxnet.mod import ...`)."""
 
     advice = ""
 
 
 def _advise_and_raise(problem: str, error_class: type[Exception]) -> NoReturn:
-    _Refusal.advice = ADVICE.format(problem=problem)
-    raise error_class(_Refusal.advice)
+    _StoredAdvice.advice = ADVICE.format(problem=problem)
+    raise error_class(_StoredAdvice.advice)
 
 
-class _Missing:
+class _MissingName:
     def __get__(self, module: Any, owner: type) -> Any:
         _advise_and_raise(f"mxnet.mod.{ITERATOR_NAME} is not MXNet's", AttributeError)
 
@@ -45,14 +45,14 @@ def install_advice(mxnet: ModuleType) -> None:
         return mxnet_create(name)
 
     mxnet.kvstore.create = create_or_advise
-    mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR_NAME: _Missing()})
+    mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR_NAME: _MissingName()})
     earlier_hook = sys.excepthook
 
     def exit_with_advice(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         earlier_hook(kind, error, trace)
-        if _Refusal.advice:
-            if _Refusal.advice not in str(error):
-                sys.stderr.write(f"{_Refusal.advice}\n")
+        if _StoredAdvice.advice:
+            if _StoredAdvice.advice not in str(error):
+                sys.stderr.write(f"{_StoredAdvice.advice}\n")
             raise SystemExit(FACE_WANTED)
 
     sys.excepthook = exit_with_advice

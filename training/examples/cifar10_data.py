@@ -73,15 +73,15 @@ def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArra
 
 def load_binary(directory: Path) -> tuple[ArrayBatches, ArrayBatches]:
     """Load training and validation data from binary batches, with standardised float32 pixels."""
-    return _batches(directory, "data_batch_*.bin"), _batches(directory, "test_batch.bin")
+    return _load_batches(directory, "data_batch_*.bin"), _load_batches(directory, "test_batch.bin")
 
 
-def _batches(directory: Path, files: str) -> ArrayBatches:
+def _load_batches(directory: Path, files: str) -> ArrayBatches:
     images, labels = read_binary(sorted(directory.glob(files)))
-    return ArrayBatches(_standardised(images), labels)
+    return ArrayBatches(_standardise(images), labels)
 
 
-def _standardised(images: Images) -> npt.NDArray[np.float32]:
+def _standardise(images: Images) -> npt.NDArray[np.float32]:
     mean, deviation = (
         np.array(channel_values, np.float32)[None, :, None, None] for channel_values in (MEAN, DEVIATION)
     )

@@ -26,7 +26,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _numbers(text: str) -> list[int]:
+def _int_list(text: str) -> list[int]:
     return sorted(int(number) for number in text.split(",") if number)
 
 
@@ -54,14 +54,14 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--kv-store", default="device", help="dist_sync, dist_device_sync and dist_sync_device are elastic"
     )
     # `seq` prints nothing if there are no GPUs.
-    parser.add_argument("--gpus", type=_numbers, nargs="?", const=[], default=[], help="as in 0,1; default: the CPU")
+    parser.add_argument("--gpus", type=_int_list, nargs="?", const=[], default=[], help="as in 0,1; default: the CPU")
     parser.add_argument("--num-epochs", type=int, default=300)
     parser.add_argument("--batch-size", type=int, default=128, help="samples in a step of one worker")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument(
         "--lr-factor", type=float, default=0.1, help="factor of the rate at each epoch of --lr-step-epochs"
     )
-    parser.add_argument("--lr-step-epochs", type=_numbers, default=[200, 250], help="as in 200,250")
+    parser.add_argument("--lr-step-epochs", type=_int_list, default=[200, 250], help="as in 200,250")
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--mom", type=float, default=0.9, help="momentum of sgd, nag and signum")
     parser.add_argument("--wd", type=float, default=1e-4)

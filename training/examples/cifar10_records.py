@@ -26,19 +26,19 @@ def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray
         try:
             for image_number, (label, image) in enumerate(zip(labels, images, strict=True)):
                 record_writer.write(
-                    mx.recordio.pack(mx.recordio.IRHeader(0, float(label), image_number, 0), _png(image))
+                    mx.recordio.pack(mx.recordio.IRHeader(0, float(label), image_number, 0), _encode_png(image))
                 )
         finally:
             record_writer.close()
 
 
-def _png(image: npt.NDArray[np.uint8]) -> bytes:
+def _encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     """Return an image encoded as PNG (ISO/IEC 15948), in eight-bit RGB without filters."""
     _, height, width = image.shape
     pixel_rows = image.transpose(1, 2, 0).reshape(height, -1)
     filtered_rows = np.concatenate([np.zeros((height, 1), np.uint8), pixel_rows], axis=1).tobytes()
 
-    def chunk(chunk_type: bytes, chunk_body: bytes) -> bytes:
+    def make_chunk(chunk_type: bytes, chunk_body: bytes) -> bytes:
         return (
             struct.pack(">I", len(chunk_body))
             + chunk_type
@@ -49,7 +49,7 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(filtered_rows))
-        + chunk(b"IEND", b"")
+        + make_chunk(b"IHDR", header)
+        + make_chunk(b"IDAT", zlib.compress(filtered_rows))
+        + make_chunk(b"IEND", b"")
     )

@@ -26,10 +26,10 @@ from dyntrain.training.examples.cifar10_data import (
 )
 from dyntrain.training.examples.cifar10_records import write_records
 
-URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+ARCHIVE_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 # From github.com/JuliaML/MLDatasets.jl (src/datasets/vision/cifar10.jl), and not verified: the authors' page
 # https://www.cs.toronto.edu/~kriz/cifar.html has only the MD5.
-SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 BATCHES_OF_RECORD_FILE = {
     VALIDATION: ["cifar-10-batches-bin/test_batch.bin"],
     TRAINING: [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
@@ -96,13 +96,13 @@ def _read_member(members: tarfile.TarFile, name: str) -> bytes:
 def main(argv: list[str] | None = None) -> int:
     """Create the two RecordIO files.
 
-    Returns 0 if the files now exist. If an error occurs, prints the reason and returns 1.
+    Returns 0 if the files now exist. After an error, this function prints the reason and returns 1.
     """
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
     parser.add_argument("--directory", type=Path, default=directory, help="folder for the files; default: %(default)s")
-    parser.add_argument("--url", default=URL, help="URL of cifar-10-binary.tar.gz; default: %(default)s")
-    parser.add_argument("--sha256", default=SHA256, help="SHA-256 of the archive")
+    parser.add_argument("--url", default=ARCHIVE_URL, help="URL of cifar-10-binary.tar.gz; default: %(default)s")
+    parser.add_argument("--sha256", default=ARCHIVE_SHA256, help="SHA-256 of the archive")
     parser.add_argument("--seconds", type=float, default=900.0, help="limit for the download; default: %(default).0f")
     args = parser.parse_args(argv)
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ElasticJob", "FixedGlobal", "PerWorker", "Shards", "__version__"]
 
-_HOMES = {  # the module of each name
+_MODULE_NAMES = {  # the module of each name
     "ElasticJob": "dyntrain.training.job",
     "FixedGlobal": "dyntrain.training.sampling.batching",
     "PerWorker": "dyntrain.training.sampling.batching",
@@ -28,14 +28,14 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("dyntrain")
-    if name not in _HOMES:
+    if name not in _MODULE_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from dyntrain.missing import TRAINING, require
+    from dyntrain.missing import TRAINING_PACKAGES, require
 
-    require(("numpy",) if name in ("FixedGlobal", "PerWorker") else TRAINING)
-    return getattr(import_module(_HOMES[name]), name)
+    require(("numpy",) if name in ("FixedGlobal", "PerWorker") else TRAINING_PACKAGES)
+    return getattr(import_module(_MODULE_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-TRAINING = (
+TRAINING_PACKAGES = (
     "cryptography",
     "numpy",
     "websockets",
     "xxhash",
     "mxnet",
-)  # packages of a training script beyond the base install
-BUILDING = (
+)  # packages that a training script needs beyond the base install
+HOROVOD_ADVICE = (
     "Horovod is built against the installed MXNet, with Python 3.11: run make horovod in a checkout of dyntrain, and "
     "install the wheel on every node"
 )
@@ -45,25 +45,25 @@ def advice(packages: Sequence[str]) -> str:
     if "cpu" in extras:
         advice_text += " (for a GPU, replace cpu by one CUDA build of MXNet, such as mxnet-cu112==1.9.1)"
     if "horovod" in extras:
-        advice_text += f"; {BUILDING}"
+        advice_text += f"; {HOROVOD_ADVICE}"
     if sys.version_info >= (3, 13) and {"mxnet", "numpy"} & {*packages}:
         advice_text += ", with Python 3.11 or 3.12: MXNet 1.9.1 needs NumPy 1, which has no wheels for later versions"
     return advice_text
 
 
-def absent(packages: Sequence[str]) -> tuple[str, ...]:
+def find_absent(packages: Sequence[str]) -> tuple[str, ...]:
     """Return the names in `packages` that cannot be imported."""
     return tuple(name for name in packages if find_spec(name) is None)
 
 
 def require(packages: Sequence[str]) -> None:
     """Raise ExtraMissing if one of `packages` cannot be imported."""
-    if missing := absent(packages):
-        raise ExtraMissing(advice(missing), name=missing[0])
+    if absent_packages := find_absent(packages):
+        raise ExtraMissing(advice(absent_packages), name=absent_packages[0])
 
 
 @contextmanager
-def one_sentence(code: int = 1) -> Iterator[None]:
+def exit_with_advice(code: int = 1) -> Iterator[None]:
     """If an import in the context fails for a missing package, print advice on stderr and exit with `code`."""
     try:
         yield

@@ -2,10 +2,10 @@
 
 import sys
 
-from dyntrain.missing import TRAINING, one_sentence, require
+from dyntrain.missing import TRAINING_PACKAGES, exit_with_advice, require
 
-with one_sentence():
-    require(TRAINING)
+with exit_with_advice():
+    require(TRAINING_PACKAGES)
     from dyntrain.training.launch.command import main
 
 sys.exit(main())

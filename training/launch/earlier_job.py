@@ -14,7 +14,7 @@ from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.records import Unreadable
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
-from dyntrain.training.session.recovery.from_journal import recovered
+from dyntrain.training.session.recovery.from_journal import restore_job
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
     except (OSError, Unreadable, ValueError) as error:
         raise LaunchError(f"the job of an earlier launch in this folder cannot be read: {error}") from error
     options = Options(cluster, current_job.job, current_job.started_at, Limits(1, 1), 1)
-    job = recovered(options, lambda: "", entries, current_job.started_at)
+    job = restore_job(options, lambda: "", entries, current_job.started_at)
     return EarlierJob(current_job, job.outcome, job.commit[0] if job.commit else START)
 
 

@@ -267,7 +267,7 @@ class FileHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.token, self.endpoint = token, endpoint
 
-    def published(self) -> CoordinatorEndpoint | None:
+    def read_endpoint(self) -> CoordinatorEndpoint | None:
         return self.endpoint
 
     def report(self, report: JobReport) -> None:
@@ -276,7 +276,7 @@ class FileHosts:
         if self.log is None:
             return
         try:
-            self.log.record(training_hosts(self.log.hosts, report, self._addresses))
+            self.log.record_hosts(training_hosts(self.log.hosts, report, self._addresses))
         except OSError as error:
             raise HostsError(f"{self.log.path}: {error.strerror}") from error
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from dyntrain.controller.contract.command_words import command_words
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.folders import not_local_problem
-from dyntrain.missing import absent, advice
+from dyntrain.missing import advice, find_absent
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
 from dyntrain.training.feed.places import ChannelError, checked_source
@@ -279,11 +279,11 @@ def make_plan(args: argparse.Namespace) -> Plan:
         clocks = Clocks(args.liveness_seconds, args.progress_seconds)
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    if args.tensorboard is not None and absent(TENSORBOARD_PACKAGES):
+    if args.tensorboard is not None and find_absent(TENSORBOARD_PACKAGES):
         raise LaunchError(f"--tensorboard: {advice(TENSORBOARD_PACKAGES)}")
     if args.segment_steps is not None and args.segment_steps < 1:
         raise LaunchError(f"--segment-steps {args.segment_steps}: must be at least 1")
-    if args.engine == "horovod" and args.launcher == "local" and absent(HOROVOD_PACKAGES):
+    if args.engine == "horovod" and args.launcher == "local" and find_absent(HOROVOD_PACKAGES):
         raise LaunchError(f"--engine horovod: {advice(HOROVOD_PACKAGES)}")
     return Plan(
         hosts=hosts,

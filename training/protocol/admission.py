@@ -33,18 +33,18 @@ class HelloRefusal(Enum):
 class HelloChecker:
     """Checks hellos. Without `keys` a hello need not prove from which instance it comes."""
 
-    cluster: str
-    token: str
+    cluster: str  # name of the coordinator's cluster
+    token: str  # secret that each sender must know
     keys: Keys = ()  # public keys that verify instance identity documents
 
-    def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
+    def find_refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
         """Return the reason to refuse a hello that answers `nonce`, with a detail for the log.
 
         Return None if the hello is accepted.
         """
         if hello.protocol != PROTOCOL:
             return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
-        if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):
+        if not hmac.compare_digest(hello.proof.encode(), make_proof(self.token, nonce, hello).encode()):
             return HelloRefusal.UNPROVEN, ""
         if hello.cluster != self.cluster:
             return HelloRefusal.OTHER_CLUSTER, f"it is of {hello.cluster!r}"
@@ -57,7 +57,7 @@ class HelloChecker:
         return None
 
 
-def proof(token: str, nonce: str, hello: Hello) -> str:
+def make_proof(token: str, nonce: str, hello: Hello) -> str:
     """Return the HMAC-SHA256 (RFC 2104) by which a hello proves that its sender knows the token.
 
     The token is the key; the message contains nonce, sender's kind and claimed names, each with its length.
@@ -74,4 +74,4 @@ H = TypeVar("H", bound=Hello)
 
 def with_proof(hello: H, token: str, nonce: str) -> H:
     """Return a copy of `hello` that contains the proof that its sender knows the token."""
-    return hello.model_copy(update={"proof": proof(token, nonce, hello)})
+    return hello.model_copy(update={"proof": make_proof(token, nonce, hello)})

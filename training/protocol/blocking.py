@@ -64,7 +64,7 @@ class BlockingConnection:
 
 
 @contextmanager
-def connected(
+def open_connection(
     url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
 ) -> Iterator[BlockingConnection]:
     """Connect within `seconds`.

@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-VALID_DAYS = 90
+VALID_DAYS = 90  # a coordinator's certificate expires after so many days
 
 
 @dataclass(frozen=True)
 class Certificate:
     """A certificate and its secret private key, as PEM text."""
 
-    pem: str
+    pem: str  # certificate, as PEM text
     key: str  # private key
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from websockets.uri import parse_uri
 REACH_SECONDS = 10.0  # limit until the coordinator's machine accepts the connection
 # Limit for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at
 # once, the last ones wait long; an earlier retry would make the coordinator do the same work twice.
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 30.0  # limit of each of these steps
 # Some scripts set the level DEBUG globally. Then websockets logs parts of each frame, and frames contain tokens.
 QUIET_LOGGER = logging.getLogger("dyntrain.websockets")
 QUIET_LOGGER.setLevel(logging.WARNING)
@@ -44,17 +44,17 @@ def client_context(certificate: str) -> ssl.SSLContext:
 
 
 async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> AsyncConnection:
-    """Connect to the coordinator from an event loop; threads use `blocking.connected` instead.
+    """Connect to the coordinator from an event loop; threads use `blocking.open_connection` instead.
 
     A failure raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException, at the latest after the
     limits `REACH_SECONDS` and `ANSWER_SECONDS`.
     """
-    address = parse_uri(url)
+    parsed_url = parse_uri(url)
     sock = socket.socket()
     sock.setblocking(False)
     try:
         async with timeout(REACH_SECONDS):
-            await asyncio.get_running_loop().sock_connect(sock, (address.host, address.port))
+            await asyncio.get_running_loop().sock_connect(sock, (parsed_url.host, parsed_url.port))
     except BaseException:
         sock.close()
         raise
@@ -64,8 +64,8 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
         ssl=client_context(certificate),
         max_size=MAX_BYTES,
         open_timeout=answer_seconds(clocks),
-        ping_interval=clocks.ping,
-        ping_timeout=clocks.pong,
+        ping_interval=clocks.ping_interval,
+        ping_timeout=clocks.pong_limit,
         proxy=None,
         logger=QUIET_LOGGER,
     )

@@ -40,27 +40,27 @@ class Clocks:
             )
 
     @property
-    def ping(self) -> float:
+    def ping_interval(self) -> float:
         """Interval between pings on a connection; both ends send pings."""
         return self.liveness / 4
 
     @property
-    def pong(self) -> float:
+    def pong_limit(self) -> float:
         """Time limit for the answer to a ping."""
         return self.liveness * 3 / 4
 
     @property
-    def reconnect(self) -> float:
+    def reconnect_limit(self) -> float:
         """Time after which a disconnected worker is treated as lost, unless its supervisor reports its end earlier."""
         return self.liveness * 0.15
 
     @property
-    def blocked(self) -> float:
+    def exit_limit(self) -> float:
         """Time that a worker which was given up has to exit; its training thread may be stuck inside ps-lite."""
         return self.liveness / 2
 
     @property
-    def start(self) -> float:
+    def start_limit(self) -> float:
         """Time limit from a worker's start to its first connection, including imports, model and data."""
         return self.progress
 
@@ -70,12 +70,12 @@ class Clocks:
         return 3 * self.liveness
 
     @property
-    def release(self) -> float:
+    def release_limit(self) -> float:
         """Time limit for freeing all surviving workers after a loss; after this time the survivors are restarted."""
         return self.liveness / 2
 
     @property
-    def formation(self) -> float:
+    def formation_limit(self) -> float:
         """Time limit for each of two phases of a formation: all members prepare, then all members join.
 
         The transfer of the state is included.
@@ -83,7 +83,7 @@ class Clocks:
         return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
-    def boundary(self) -> float:
+    def boundary_limit(self) -> float:
         """How long the first worker at a boundary waits for the last worker.
 
         The waiting time includes a validation at an epoch's end.
@@ -91,7 +91,7 @@ class Clocks:
         return self.progress
 
 
-DEFAULT = Clocks()
+DEFAULT = Clocks()  # the limits if both options are left out
 
 
 def spread(delay: float, chance: float, share: float = 0.2) -> float:

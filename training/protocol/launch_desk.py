@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-SOCKET = Path("/var/lib/dyntrain/launch.sock")
-VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # path of the socket on this node
+SOCKET = Path("/var/lib/dyntrain/launch.sock")  # default path of the supervisor's socket
+VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # environment variable with the socket's path on this node
 MAX_LINE = 128 * 1024  # less than MAX_BYTES of the control channel, which forwards the line
 ANSWER_SECONDS = 30.0  # limit for the coordinator's answer
 
@@ -29,9 +29,9 @@ class LaunchQuestion(_Line):
 
     ask: Literal["launch"] = "launch"  # kind of the request
     request: str  # id of the request
-    command: tuple[str, ...] = Field(min_length=1)
+    command: tuple[str, ...] = Field(min_length=1)  # program and arguments
     directory: str  # current directory, in which the command runs if it is on the shared volume
-    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]  # extra environment variables
     dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
 
@@ -58,7 +58,7 @@ QUESTION_ADAPTER: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(
 
 
 @contextlib.contextmanager
-def reachable(path: Path) -> Iterator[str]:
+def short_path(path: Path) -> Iterator[str]:
     """Yield a short path of the socket, as the kernel accepts paths of at most 107 bytes. Raises OSError."""
     folder_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -74,8 +74,8 @@ def ask(path: Path, question: Question) -> Reply:
         raise ValueError(f"the command and its environment are longer than {MAX_LINE >> 10} KiB")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(2 * ANSWER_SECONDS)
-        with reachable(path) as socket_path:
+        with short_path(path) as socket_path:
             connection.connect(socket_path)
         connection.sendall(request_line)
-        with connection.makefile("rb") as file:
-            return Reply.model_validate_json(file.readline(MAX_LINE))
+        with connection.makefile("rb") as reply_file:
+            return Reply.model_validate_json(reply_file.readline(MAX_LINE))

@@ -23,7 +23,7 @@ MAX_BYTES = 256 * 1024  # maximum size of a message
 MODULE = "module"  # value of `batching` for a job whose script divides its data itself
 
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if the loss diverges, a time may not
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if the loss diverges, a time may not
 
 
 class Message(BaseModel):
@@ -40,7 +40,7 @@ class Position(Message):
     step: int = Field(ge=0)  # steps since the job began
 
     @property
-    def next_loop(self) -> Position:
+    def next_loop_start(self) -> Position:
         """The first position of the next loop over epochs, which begins with a new epoch in any case."""
         return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
 
@@ -56,18 +56,18 @@ class SafeCopy(Message):
     The copy was made at `position`, where the generation `generation` began or reached a boundary.
     """
 
-    generation: int
-    position: Position
+    generation: int  # number of the generation that made the copy
+    position: Position  # where the copy was made
     name: str = Field(max_length=100)  # checksum of the copy
 
 
 class Hello(Message):
     """First message of a node or worker on a connection to the coordinator."""
 
-    protocol: int = PROTOCOL
-    cluster: str = Field(max_length=100)
-    instance_id: str = Field(max_length=100)
-    private_ip: str = Field(max_length=100)
+    protocol: int = PROTOCOL  # the sender's version of the protocol
+    cluster: str = Field(max_length=100)  # name of the sender's cluster
+    instance_id: str = Field(max_length=100)  # instance on which the sender runs
+    private_ip: str = Field(max_length=100)  # address of this instance
     slot: int = Field(0, ge=0, lt=MOST_SLOTS, description="number of the worker process on its node")
     slots: int = Field(1, ge=1, le=MOST_SLOTS, description="number of the node's worker processes")
     identity: SignedDocument | None = None  # signed instance identity document
@@ -86,14 +86,14 @@ class Challenge(Message):
     """The coordinator's first message on a connection, with a new random value `nonce`."""
 
     type: Literal["challenge"] = "challenge"
-    nonce: str
+    nonce: str  # random value that the hello must answer
 
 
 class Refused(Message):
     """The coordinator does not accept the peer's hello, and closes the connection after this message."""
 
     type: Literal["refused"] = "refused"
-    reason: str
+    reason: str  # why the hello is refused
 
 
 # ---- from a worker process
@@ -109,7 +109,7 @@ class LoopTerms(Message):
     samples: int = Field(ge=1)  # samples in an epoch
     drawn_from: int | None = Field(None, ge=1, description="samples of the dataset, if an epoch omits some of them")
     global_batch: int = Field(ge=1)  # samples of a step, over all workers
-    seed: int
+    seed: int  # seed of the job's random numbers
     batching: str = Field("fixed-global", description="how batch and rate follow the number of workers, or MODULE")
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
     summed_bytes: int = Field(0, ge=0, description="bytes that a worker sends to all servers in a step")
@@ -128,13 +128,13 @@ class WorkerHello(Hello, LoopTerms):
     """
 
     type: Literal["worker_hello"] = "worker_hello"
-    pid: int
+    pid: int  # of the worker process
     state_port: int = Field(ge=1, le=65535, description="port at which joiners get this worker's state")
-    engine: EngineName = "pslite"
+    engine: EngineName = "pslite"  # which engine sums the gradients
     passed: int = Field(0, ge=0, description="number of loops known to be over; between loops more than `loop`")
     generation: int | None = None  # the last generation that the worker was ordered to form
     stage: Stage = "stands"  # what the worker does now
-    position: Position | None = None
+    position: Position | None = None  # of the last Proceed, or of the StepVerdict
     safe: SafeCopy | None = None  # newest safe state of the worker's node
 
 
@@ -145,7 +145,7 @@ class Prepared(Message):
     """
 
     type: Literal["prepared"] = "prepared"
-    generation: int
+    generation: int  # number of the generation to form
 
 
 class Fetching(Message):
@@ -155,7 +155,7 @@ class Fetching(Message):
     """
 
     type: Literal["fetching"] = "fetching"
-    generation: int
+    generation: int  # number of the generation to form
     received: int = Field(ge=0)  # bytes
     size: int = Field(ge=1)  # bytes of the whole state
 
@@ -167,9 +167,9 @@ class CheckIn(Message):
     """
 
     type: Literal["check_in"] = "check_in"
-    generation: int
-    position: Position
-    pid: int
+    generation: int  # number of the worker's generation
+    position: Position  # the boundary at which the worker waits
+    pid: int  # of the worker process
     samples: int = Field(0, description="samples that this worker took since its last check-in")
     seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
     stop: bool = Field(False, description="whether this worker's script ends the job here, successfully")
@@ -182,7 +182,7 @@ class Formed(Message):
     """The worker has joined the new generation and has the state; the state's `digest` must be equal on all workers."""
 
     type: Literal["formed"] = "formed"
-    generation: int
+    generation: int  # number of the joined generation
     digest: str  # checksum of the state
     checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of each array in the digest")
     phases: dict[str, float] = Field({}, description="seconds of parts in sequence: teardown, safe, wait, create, ...")
@@ -196,21 +196,21 @@ class Entered(LoopTerms):
     """
 
     type: Literal["entered"] = "entered"
-    generation: int | None
+    generation: int | None  # number of the last ordered generation, if any
 
 
 class ScriptEnded(Message):
     """The worker's script has ended without an error or a further loop; the process waits for the order to leave."""
 
     type: Literal["script_ended"] = "script_ended"
-    generation: int | None
+    generation: int | None  # number of the worker's generation, if any
 
 
 class Left(Message):
     """The worker has left the job, as the coordinator ordered."""
 
     type: Literal["left"] = "left"
-    generation: int
+    generation: int  # number of the worker's last generation
 
 
 class FirstStep(Message):
@@ -222,7 +222,7 @@ class FirstStep(Message):
     """
 
     type: Literal["first_step"] = "first_step"
-    generation: int
+    generation: int  # number of the worker's generation
     pause: float | None = None  # seconds; None for a worker that joins
     phases: dict[str, float] = {}  # seconds of each part of the pause
 
@@ -231,8 +231,8 @@ class Committed(Message):
     """The state at `position` is stored in the commit `name`."""
 
     type: Literal["committed"] = "committed"
-    generation: int
-    position: Position
+    generation: int  # number of the generation that wrote the commit
+    position: Position  # where the stored state was copied
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # a file name without a folder
 
 
@@ -240,18 +240,18 @@ class CommitFailed(Message):
     """The state at `position` could not be written; training continues, and the previous commit stays valid."""
 
     type: Literal["commit_failed"] = "commit_failed"
-    generation: int
-    position: Position
-    reason: str
+    generation: int  # number of the worker's generation
+    position: Position  # of the state that was not written
+    reason: str  # why it was not written
 
 
 class CommitUnreadable(Message):
     """The commit or safe state that this worker was to load for a new generation is missing or damaged for good."""
 
     type: Literal["commit_unreadable"] = "commit_unreadable"
-    generation: int
+    generation: int  # number of the generation to form
     name: str  # name of the commit or safe state
-    reason: str
+    reason: str  # why it cannot be read
 
 
 class ScriptFailed(Message):
@@ -261,10 +261,10 @@ class ScriptFailed(Message):
     """
 
     type: Literal["script_failed"] = "script_failed"
-    generation: int
-    position: Position
+    generation: int  # number of the worker's generation
+    position: Position  # after the last applied step
     error: str = Field(max_length=2000)
-    traceback: str = Field(max_length=20_000)
+    traceback: str = Field(max_length=20_000)  # of the script's exception
     past_help: bool = Field(False, description="whether a retry would fail again, or would hide the fault")
 
 
@@ -272,9 +272,9 @@ class Progress(Message):
     """The worker's speed and position between boundaries, sent at most once a second."""
 
     type: Literal["progress"] = "progress"
-    generation: int
-    position: Position
-    samples_per_second: float
+    generation: int  # number of the worker's generation
+    position: Position  # after the last applied step
+    samples_per_second: float  # speed of this worker
     own_seconds: float | None = Field(None, ge=0, description="of one step, without waiting for other workers")
 
 
@@ -285,9 +285,9 @@ class Whereabouts(Message):
     """
 
     type: Literal["whereabouts"] = "whereabouts"
-    generation: int
+    generation: int  # number of the worker's generation
     waits: bool  # whether the worker waits inside a step
-    position: Position
+    position: Position  # after the last applied step
 
 
 class StepStatus(Message):
@@ -302,9 +302,9 @@ class StepStatus(Message):
     """
 
     type: Literal["step_status"] = "step_status"
-    generation: int
-    phase: Literal["out", "wait", "held", "failed"]
-    position: Position
+    generation: int  # number of the worker's generation
+    phase: Literal["out", "wait", "held", "failed"]  # of the worker's step
+    position: Position  # after the last applied step
     answered: int = Field(ge=0)  # number of the step's gradients that have been summed
     exchanges: int = Field(0, ge=0, description="number of this generation's exchanges that ended on this worker")
     keys: tuple[int, ...] = ()  # numbers of the worker's gradients
@@ -319,7 +319,7 @@ class Pumped(Message):
     """
 
     type: Literal["pumped"] = "pumped"
-    generation: int
+    generation: int  # number of the worker's generation
     number: int = 0  # number of the Pump
     rounds: int  # number of repeated pushes
     seconds: float  # duration
@@ -329,8 +329,8 @@ class Broken(Message):
     """The summation of this worker's gradients has failed, which is an early sign that another worker is lost."""
 
     type: Literal["broken"] = "broken"
-    generation: int
-    reason: str = Field(max_length=2000)
+    generation: int  # number of the worker's generation
+    reason: str = Field(max_length=2000)  # why the summation failed
 
 
 # ---- to a worker process
@@ -344,8 +344,8 @@ class Proceed(Message):
     """
 
     type: Literal["proceed"] = "proceed"
-    generation: int
-    position: Position
+    generation: int  # number of the generation that proceeds
+    position: Position  # where the training continues
     commit: bool = False  # whether to write a commit of the state at `position`
     keep: tuple[str, ...] | None = None  # commits that are not deleted; None: the newest commits
 
@@ -356,9 +356,9 @@ class Source(Message):
     The source has the state, or receives the state earlier in the same chain of members.
     """
 
-    instance_id: str
-    host: str
-    port: int = Field(ge=1, le=65535)
+    instance_id: str  # member that has the state
+    host: str  # address of the member
+    port: int = Field(ge=1, le=65535)  # port at which the member sends the state
 
 
 class LoopOver(Message):
@@ -369,9 +369,9 @@ class LoopOver(Message):
     """
 
     type: Literal["loop_over"] = "loop_over"
-    generation: int
+    generation: int  # number of the generation whose loop is over
     loop: int = Field(ge=1)  # index of the next loop
-    position: Position
+    position: Position  # where the next loop begins
     holds: bool  # whether the worker's memory contains the state
     writes: bool = False  # whether this worker writes files for all workers
 
@@ -389,12 +389,12 @@ class Form(Message):
     """
 
     type: Literal["form"] = "form"
-    generation: int
+    generation: int  # number of the generation to form
     number: int = Field(ge=0)  # rank of the worker
     workers: int = Field(ge=1)  # size of the generation
     cross_rank: int = Field(0, ge=0, description="number of the worker's node, in Horovod's terms")
     environment: dict[str, str]  # variables for joining the group
-    position: Position
+    position: Position  # where the generation starts
     source: str  # instance from which the state comes
     transfer_token: SecretStr  # secret for fetching the state
     sources: tuple[Source, ...] = Field((), description="members to ask for the state, in order; empty: it is here")
@@ -422,7 +422,7 @@ class Go(Message):
     """
 
     type: Literal["go"] = "go"
-    generation: int
+    generation: int  # number of the generation to join
 
 
 class Leave(Message):
@@ -433,8 +433,8 @@ class Leave(Message):
     """
 
     type: Literal["leave"] = "leave"
-    generation: int
-    reason: str
+    generation: int  # number of the last generation, or 0
+    reason: str  # why the worker must leave
     finished: bool = Field(False, description="whether the job has ended successfully, also by its script's stop")
     writes: bool = Field(False, description="whether this worker's script writes the files for all workers")
 
@@ -443,7 +443,7 @@ class Where(Message):
     """Question, after a time without progress, whether the worker waits inside a step. Changes nothing."""
 
     type: Literal["where"] = "where"
-    generation: int
+    generation: int  # number of the asked generation
 
 
 class Abort(Message):
@@ -453,7 +453,7 @@ class Abort(Message):
     """
 
     type: Literal["abort"] = "abort"
-    generation: int
+    generation: int  # number of the generation that lost a worker
 
 
 class Pump(Message):
@@ -467,7 +467,7 @@ class Pump(Message):
     """
 
     type: Literal["pump"] = "pump"
-    generation: int
+    generation: int  # number of the generation that lost a worker
     count: int = Field(1, ge=1)  # the most zeros for a key
     number: int = Field(0, ge=0, description="number of the order in this release")
     fills: bool = False  # whether this worker has not reached the exchange
@@ -485,6 +485,6 @@ class StepVerdict(Message):
     """
 
     type: Literal["verdict"] = "verdict"
-    generation: int
-    position: Position
+    generation: int  # number of the generation that lost a worker
+    position: Position  # after the last valid step
     exchanges: int = Field(0, ge=0, description="number of exchanges that ended on all surviving workers; 0 if unknown")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dyntrain.training.protocol.messages import Finite, Hello, Message
+from dyntrain.training.protocol.messages import FiniteFloat, Hello, Message
 from pydantic import Field
 
 
@@ -27,7 +27,7 @@ class NodeHello(Hello):
     type: Literal["node_hello"] = "node_hello"
     attempt: int = Field(ge=1)  # number of the bootstrap's run on this node
     base: bool  # whether it is a base node
-    worker_pid: int | None = None
+    worker_pid: int | None = None  # of the node's worker, if it runs
     life: str = Field("", max_length=100, description="id of the supervisor's process")
 
 
@@ -39,7 +39,7 @@ class GroupReady(Message):
     """
 
     type: Literal["group_ready"] = "group_ready"
-    scheduler_port: int = Field(ge=1, le=65535)
+    scheduler_port: int = Field(ge=1, le=65535)  # free port for a scheduler
     blanks: int = Field(ge=0)  # number of ps-lite processes without a role
     base: bool = True  # whether the node is a base node now
 
@@ -48,18 +48,18 @@ class GroupFailed(Message):
     """A ps-lite process of the given generation died, or could not be started."""
 
     type: Literal["group_failed"] = "group_failed"
-    generation: int
-    reason: str
+    generation: int  # number of the generation that uses the process
+    reason: str  # why the process failed
 
 
 class WorkerStarted(Message):
     """A worker process was started on the node that sends this message.
 
-    The process must connect to the coordinator within a time limit (`Clocks.start`).
+    The process must connect to the coordinator within a time limit (`Clocks.start_limit`).
     """
 
     type: Literal["worker_started"] = "worker_started"
-    pid: int
+    pid: int  # of the worker process
     spare: bool = False  # whether the process was a warm spare, started in advance
 
 
@@ -74,9 +74,9 @@ class WorkerExited(Message):
     """
 
     type: Literal["worker_exited"] = "worker_exited"
-    pid: int
+    pid: int  # of the worker process
     code: int  # exit code
-    reason: str
+    reason: str  # how the process ended
 
 
 class NodeNotice(Message):
@@ -84,21 +84,21 @@ class NodeNotice(Message):
 
     type: Literal["node_notice"] = "node_notice"
     kind: str  # kind of the interruption
-    deadline: Finite  # in seconds since 1970
+    deadline: FiniteFloat  # in seconds since 1970
 
 
 class LaunchRequest(Message):
     """A user on this node asks to launch a command on the cluster."""
 
     type: Literal["launch_request"] = "launch_request"
-    launch: Launch
+    launch: Launch  # the launch to accept
 
 
 class EndRequest(Message):
     """A user on this node asks to stop the launch with the id `request`."""
 
     type: Literal["end_request"] = "end_request"
-    request: str = Field(max_length=100)
+    request: str = Field(max_length=100)  # id of the launch
 
 
 # ---- to a node's supervisor
@@ -111,22 +111,22 @@ class Welcome(Message):
     """
 
     type: Literal["welcome"] = "welcome"
-    job: str
-    launch: Launch | None = None
+    job: str  # name of the cluster's job
+    launch: Launch | None = None  # the active launch, if any
 
 
 class Launched(Message):
     """A user's launch was accepted, and every node must run the launch's command."""
 
     type: Literal["launched"] = "launched"
-    launch: Launch
+    launch: Launch  # the accepted launch
 
 
 class LaunchAnswer(Message):
     """Answer to a request to launch a command, or to stop a launch."""
 
     type: Literal["launch_answer"] = "launch_answer"
-    request: str
+    request: str  # id of the answered request
     job: str  # name of the launched job
     refused: str = ""  # reason of a refusal
     passing: bool = False  # whether the refused request may soon be accepted
@@ -139,7 +139,7 @@ class Listed(Message):
     """
 
     type: Literal["listed"] = "listed"
-    listed: bool
+    listed: bool  # whether the target lists the node
 
 
 class Workers(Message):
@@ -150,41 +150,41 @@ class Workers(Message):
     """
 
     type: Literal["workers"] = "workers"
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...]  # the coordinator's node is last
 
 
 class PsProcess(Message):
     """Role and environment variables of a ps-lite process that is to be started."""
 
-    role: Literal["scheduler", "server", "rendezvous"]
-    environment: dict[str, str]
+    role: Literal["scheduler", "server", "rendezvous"]  # what the process does
+    environment: dict[str, str]  # variables of the process
 
 
 class StartGroup(Message):
     """Order to start the ps-lite processes of a generation."""
 
     type: Literal["start_group"] = "start_group"
-    generation: int
-    processes: tuple[PsProcess, ...]
+    generation: int  # number of the generation to form
+    processes: tuple[PsProcess, ...]  # to start on this node
 
 
 class StopGroup(Message):
     """Order to kill the ps-lite processes of the given generation and of earlier generations."""
 
     type: Literal["stop_group"] = "stop_group"
-    generation: int
+    generation: int  # number of the last generation to stop
 
 
 class RestartWorker(Message):
     """Order to kill the worker process `pid` if it still runs, and to start another worker.
 
-    If `pid` is not the present worker's, the node does nothing. If `pid` is None, the node starts a worker if its last
-    worker has left the job.
+    If `pid` is not the present worker's, the node does nothing. With `pid` None, the node starts a worker, but only
+    if its last worker has left the job.
     """
 
     type: Literal["restart_worker"] = "restart_worker"
-    pid: int | None
-    reason: str
+    pid: int | None  # of the worker to replace; None: it has left
+    reason: str  # why the worker is replaced
 
 
 class CoolDown(Message):
@@ -195,8 +195,8 @@ class CoolDown(Message):
     """
 
     type: Literal["cool_down"] = "cool_down"
-    pid: int
-    seconds: Finite  # duration of the pause
+    pid: int  # of the ended worker
+    seconds: FiniteFloat  # duration of the pause
     given_up: bool = False  # whether the job does not wait for the node
 
 
@@ -204,4 +204,4 @@ class Retire(Message):
     """Order to stop the worker and all other processes, and to exit, as the node has left the job."""
 
     type: Literal["retire"] = "retire"
-    reason: str
+    reason: str  # why the node must exit

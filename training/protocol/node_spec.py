@@ -16,20 +16,20 @@ class NodeSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    instance_id: str
-    private_ip: str
+    instance_id: str  # id of the node
+    private_ip: str  # address of the node
     endpoint: CoordinatorEndpoint  # address and certificate of the coordinator
-    token: SecretStr
+    token: SecretStr  # proves to the coordinator who connects
     mount: str  # directory of the shared volume
     base: bool  # whether it is a base node
     servers: int = 0  # number of ps-lite servers that the node offers
     warm_spares: int = 0  # number of workers to start in advance
     slots: int = 1  # number of its workers
-    liveness_seconds: float
-    progress_seconds: float
-    command: tuple[str, ...]
-    worker_environment: dict[str, str] = {}
-    server_environment: dict[str, str] = {}
+    liveness_seconds: float  # --liveness-seconds
+    progress_seconds: float  # --progress-seconds
+    command: tuple[str, ...]  # the training command
+    worker_environment: dict[str, str] = {}  # extra variables of workers
+    server_environment: dict[str, str] = {}  # extra variables of ps-lite processes
     dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
     def to_json(self) -> str:

@@ -52,24 +52,24 @@ def places(names: Sequence[str]) -> dict[str, Place]:
     The local rank is a process's number on its instance. The cross rank is the instance's number among the instances
     that have a process of this local rank.
     """
-    local_rank: dict[str, int] = {}
-    local_size: dict[str, int] = {}
-    cross_rank: dict[str, int] = {}
-    cross_size: dict[int, int] = {}
+    local_ranks: dict[str, int] = {}
+    local_sizes: dict[str, int] = {}
+    cross_ranks: dict[str, int] = {}
+    cross_sizes: dict[int, int] = {}
     for name in names:
-        instance = node_of(name)
-        rank_on_node = local_rank[name] = local_size.get(instance, 0)
-        local_size[instance] = rank_on_node + 1
-        cross_rank[name] = cross_size.get(rank_on_node, 0)
-        cross_size[rank_on_node] = cross_rank[name] + 1
+        instance_id = node_of(name)
+        rank_on_node = local_ranks[name] = local_sizes.get(instance_id, 0)
+        local_sizes[instance_id] = rank_on_node + 1
+        cross_ranks[name] = cross_sizes.get(rank_on_node, 0)
+        cross_sizes[rank_on_node] = cross_ranks[name] + 1
     return {
         name: Place(
             rank,
             len(names),
-            local_rank[name],
-            local_size[node_of(name)],
-            cross_rank[name],
-            cross_size[local_rank[name]],
+            local_ranks[name],
+            local_sizes[node_of(name)],
+            cross_ranks[name],
+            cross_sizes[local_ranks[name]],
         )
         for rank, name in enumerate(names)
     }

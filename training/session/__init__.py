@@ -21,12 +21,12 @@ The cost of losing a worker depends on when the worker is lost:
 
 At each boundary a few values of the workers' states are compared between the workers, and in each formation all values.
 If values differ between workers, all workers are restarted from the last state that they had in common. A fourth
-difference without progress in between fails the job. Twenty restarts in a row without progress also fail the job. A
-node whose worker fails too often cools down: its worker is not restarted for a while, longer each time. Each failure of
-a worker is treated alike, whatever its cause, as each failure costs the other workers the same. A node that would cool
-down for more than ten minutes is given up: an elastic node is released, a base node is tried again. An announced
-interruption of a machine is not recorded as a failure. With fewer workers than the minimum the job pauses, reports the
-pause, and fails after `--pause-seconds`.
+difference of states without progress in between fails the job. Twenty restarts in a row without progress also fail the
+job. A node whose worker fails too often cools down: its worker is not restarted for a while, longer each time. Each
+failure of a worker is treated alike, whatever its cause, as each failure costs the other workers the same. A node that
+would cool down for more than ten minutes is given up: an elastic node is released, a base node is tried again. An
+announced interruption of a machine is not recorded as a failure. With fewer workers than the minimum the job pauses,
+reports the pause, and fails after `--pause-seconds`.
 
 `recovery.stalls` reports workers that keep other workers waiting for half a minute; a report has no further effect.
 

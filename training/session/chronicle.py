@@ -24,7 +24,7 @@ from dyntrain.training import events
 
 MAX_POINTS, MAX_MARKS = 96, 40  # limits of the history: points of its curves, and marks
 LIVE_SECONDS = 15.0  # between two points of a curve if no boundary is reached
-ENDS_STALL = (  # events that end an earlier stall
+STALL_END_EVENTS = (  # events that end an earlier stall
     events.StallOver,
     events.Forming,
     events.Formed,
@@ -63,20 +63,20 @@ MARKED_EVENTS = (  # events that become marks of the history
 
 @dataclass
 class Chronicle:
-    """The job's history in points and marks, whose number is limited."""
+    """The job's history: points of its curves and marks of its events, both limited in number."""
 
     points: list[HistoryPoint] = field(default_factory=list)
     marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MAX_MARKS))
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # number of marked events, by event name
     paused: float = 0.0  # seconds of all pauses
-    metrics: Metrics = field(default_factory=dict)
-    metrics_epoch: int | None = None
+    metrics: Metrics = field(default_factory=dict)  # the job's last metrics, by name
+    metrics_epoch: int | None = None  # epoch of these metrics
     silenced: dict[str, str] = field(default_factory=dict)  # how rules of the script's checks were silenced
     stalled: str = ""  # reason of the present stall
     pace: deque[tuple[float, float]] = field(default_factory=deque)  # points (time, fraction of the job done)
 
     @classmethod
-    def of(cls, past_events: Iterable[events.Event]) -> Chronicle:
+    def from_events(cls, past_events: Iterable[events.Event]) -> Chronicle:
         chronicle = cls()
         for event in past_events:
             chronicle.record_event(event)
@@ -85,7 +85,7 @@ class Chronicle:
     def record_event(self, event: events.Event) -> None:
         if isinstance(event, events.Stalled):
             self.stalled = event.reason
-        elif isinstance(event, ENDS_STALL):
+        elif isinstance(event, STALL_END_EVENTS):
             self.stalled = ""
         if isinstance(event, events.Segment):
             metrics = _rounded_metrics(event.metrics)
@@ -93,8 +93,8 @@ class Chronicle:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add_point(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
         elif isinstance(event, events.ChecksSilenced):
-            silenced = {code[:MAX_NAME]: silencing[:MAX_REASON] for code, silencing in event.rules.items()}
-            self.silenced = dict([*(self.silenced | silenced).items()][:MAX_MARKS])
+            silenced_rules = {code[:MAX_NAME]: silencing[:MAX_REASON] for code, silencing in event.rules.items()}
+            self.silenced = dict([*(self.silenced | silenced_rules).items()][:MAX_MARKS])
         elif isinstance(event, MARKED_EVENTS):
             self.counts[event.event] += 1
             if isinstance(event, events.Pause):
@@ -191,10 +191,10 @@ def mark_of(event: events.Event) -> HistoryMark:
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
     generation = event_fields.get("generation", event_fields.get("number"))
-    cause = " ".join(
+    cause_text = " ".join(
         str(event_fields.get("reason") or event_fields.get("cause") or event_fields.get("kind") or "").split()
     )
-    phases = {
+    phase_seconds = {
         name[:MAX_NAME]: round(seconds, 4)
         for name, seconds in list(event_fields.get("phases", {}).items())[:MAX_PHASES]
     }
@@ -205,8 +205,8 @@ def mark_of(event: events.Event) -> HistoryMark:
         instance=event_fields.get("instance", "")[:MAX_NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
-        reason=cause if len(cause) <= MAX_REASON else cause[: MAX_REASON - 3] + "...",
-        phases=phases,
+        reason=cause_text if len(cause_text) <= MAX_REASON else cause_text[: MAX_REASON - 3] + "...",
+        phases=phase_seconds,
     )
 
 

@@ -27,15 +27,15 @@ class DropWorker:
     """Order to close the connection of the worker's process `pid`; messages that still arrive there are ignored."""
 
     instance_id: str
-    pid: int
-    reason: str
+    pid: int  # of the worker process
+    reason: str  # why the connection is closed
 
 
 @dataclass(frozen=True)
 class Journal:
     """Order to write a decision, which must survive the coordinator, to disk before any later order is carried out."""
 
-    entry: Entry
+    entry: Entry  # the decision, as a line of the journal
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Announce:
 
 
 @dataclass(frozen=True)
-class Over:
-    """Order to stop, as the job is over; no more orders follow."""
+class StopCoordinator:
+    """Order the coordinator to stop, as the job has ended; no more orders follow."""
 
-    outcome: str
+    outcome: str  # "finished" or "failed"
 
 
-Order = ToNode | ToWorker | DropWorker | Journal | Announce | Over
+Order = ToNode | ToWorker | DropWorker | Journal | Announce | StopCoordinator

@@ -54,10 +54,10 @@ from dyntrain.training.session.handlers import commits, launches, members, nodes
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.decisions import advance, call_back_wanted
 from dyntrain.training.session.phases.wanted import refuse_target
 from dyntrain.training.session.recovery import losses, stalls
-from dyntrain.training.session.recovery.from_journal import recovered
+from dyntrain.training.session.recovery.from_journal import restore_job
 
 
 @dataclass
@@ -71,11 +71,11 @@ class Session:
     job: JobState
 
     @classmethod
-    def recovered(
+    def restore(
         cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
     ) -> Session:
         """Restore the session from the journal's entries, or begin a new job if the journal is empty."""
-        return cls(recovered(options, transfer_token, entries, now))
+        return cls(restore_job(options, transfer_token, entries, now))
 
     @property
     def launch(self) -> Launch | None:
@@ -114,17 +114,17 @@ class Session:
             return refuse_target(job, target, now)
         old_members = set(job.target.members or ()) if job.target else set()
         new_members = set(target.members or ())
-        changed = [
-            instance
-            for instance in job.roster.nodes
-            if (node_of(instance) in old_members) != (node_of(instance) in new_members)
+        changed_nodes = [
+            instance_id
+            for instance_id in job.roster.nodes
+            if (node_of(instance_id) in old_members) != (node_of(instance_id) in new_members)
         ]
         job.target = target
         job.causes |= target.causes
         orders: list[Order] = [
-            ToNode(instance, Listed(listed=node_of(instance) in new_members)) for instance in changed
+            ToNode(instance_id, Listed(listed=node_of(instance_id) in new_members)) for instance_id in changed_nodes
         ]
-        return orders + call_back(job) + advance(job, now)
+        return orders + call_back_wanted(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
         """Return the addresses of the nodes that the target lists, with the address of `last_instance` at the end.
@@ -136,8 +136,8 @@ class Session:
             return None
         known_instances = [instance for instance in job.target.members or () if instance in job.roster.addresses]
         return tuple(
-            job.roster.addresses[instance]
-            for instance in sorted(known_instances, key=lambda name: name == last_instance)
+            job.roster.addresses[instance_id]
+            for instance_id in sorted(known_instances, key=lambda name: name == last_instance)
         )
 
     # ---- nodes
@@ -180,7 +180,7 @@ class Session:
     def worker_left(self, instance: str, now: float) -> list[Order]:
         return workers.handle_left(self.job, instance, now)
 
-    def entered(self, instance: str, message: Entered, now: float) -> list[Order]:
+    def loop_entered(self, instance: str, message: Entered, now: float) -> list[Order]:
         return workers.handle_entered(self.job, instance, message, now)
 
     def script_ended(self, instance: str, now: float) -> list[Order]:
@@ -189,7 +189,7 @@ class Session:
     def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
         return members.handle_prepared(self.job, instance, message, now)
 
-    def fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
+    def worker_fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
         return members.handle_fetching(self.job, instance, message, now)
 
     def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
@@ -198,7 +198,7 @@ class Session:
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
         return members.handle_first_step(self.job, instance, message, now)
 
-    def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
+    def worker_progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         return members.handle_progress(self.job, instance, message, now)
 
     def whereabouts(self, instance: str, message: Whereabouts, now: float) -> list[Order]:
@@ -210,16 +210,16 @@ class Session:
     def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
         return members.handle_step_status(self.job, instance, message, now)
 
-    def pumped(self, instance: str, message: Pumped, now: float) -> list[Order]:
+    def zeros_pushed(self, instance: str, message: Pumped, now: float) -> list[Order]:
         return members.handle_pumped(self.job, instance, message)
 
-    def broken(self, instance: str, message: Broken, now: float) -> list[Order]:
+    def summation_failed(self, instance: str, message: Broken, now: float) -> list[Order]:
         return members.handle_broken(self.job, instance, message, now)
 
     def script_failed(self, instance: str, message: ScriptFailed, now: float) -> list[Order]:
         return members.handle_script_failed(self.job, instance, message, now)
 
-    def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
+    def commit_written(self, instance: str, message: Committed, now: float) -> list[Order]:
         return commits.handle_committed(self.job, instance, message)
 
     def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:

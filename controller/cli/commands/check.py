@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
-from dyntrain.missing import TRAINING, require
+from dyntrain.missing import TRAINING_PACKAGES, require
 
 
 @click.command(
@@ -54,7 +54,7 @@ def check(  # `dyntrain check`
         return
     if not command:
         raise click.UsageError("no training command: put it after --, as in: dyntrain check -- python train.py")
-    require(TRAINING)
+    require(TRAINING_PACKAGES)
     from dyntrain.training.trial.course import run_experiment
     from dyntrain.training.trial.experiment import Options
     from dyntrain.training.trial.plan import parse

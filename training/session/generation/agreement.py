@@ -20,7 +20,7 @@ AGREED_SETTINGS = (
 KEPT_SETTINGS = ("layout", "samples", "drawn_from", "global_batch", "seed", "batching")
 
 
-def disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> str | None:
+def find_disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> str | None:
     """Return the reason why the worker cannot train with the other workers, or None if all settings agree."""
     for other_worker in other_workers:
         for name in AGREED_SETTINGS:
@@ -31,7 +31,7 @@ def disagreement(hello: WorkerHello, other_workers: Iterable[WorkerHello]) -> st
     return None
 
 
-def changed_settings(hello: WorkerHello, begun: JobBegun, done_epochs: int) -> str | None:
+def describe_changed_settings(hello: WorkerHello, begun: JobBegun, done_epochs: int) -> str | None:
     """Return the reason why the script cannot continue a job that began with the settings `begun`, or None.
 
     The script may train for more or fewer epochs than before, but not for fewer than `done_epochs`. For a script of

@@ -14,8 +14,8 @@ def plan_chains(holders: Sequence[str], receivers: Sequence[str]) -> dict[str, t
     other chains. No two members ever fetch the state from each other.
     """
     sources = {}
-    for index, instance in enumerate(receivers):
+    for index, instance_id in enumerate(receivers):
         predecessors = [receivers[earlier_index] for earlier_index in range(index - len(holders), -1, -len(holders))]
         own_holder = holders[index % len(holders)]
-        sources[instance] = (*predecessors, own_holder, *(holder for holder in holders if holder != own_holder))
+        sources[instance_id] = (*predecessors, own_holder, *(holder for holder in holders if holder != own_holder))
     return sources

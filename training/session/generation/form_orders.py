@@ -31,31 +31,31 @@ def plan_formation(
     other_holders = [
         instance for instance in generation.instances if instance in holders and instance != generation.source
     ]
-    receivers = [instance for instance in generation.instances if instance not in holders]
-    sources_of = plan_chains([generation.source, *other_holders], receivers)
-    sources = {
-        instance: Source(instance_id=instance, host=hello.private_ip, port=hello.state_port)
-        for instance, hello in workers.items()
+    receivers = [instance_id for instance_id in generation.instances if instance_id not in holders]
+    source_names = plan_chains([generation.source, *other_holders], receivers)
+    state_sources = {
+        instance_id: Source(instance_id=instance_id, host=hello.private_ip, port=hello.state_port)
+        for instance_id, hello in workers.items()
     }
     return {
-        instance: Form(
+        instance_id: Form(
             generation=generation.number,
             number=rank,
             workers=len(generation.members),
-            cross_rank=place_of[instance].cross_rank,
-            environment=environment_of(instance),
+            cross_rank=place_of[instance_id].cross_rank,
+            environment=environment_of(instance_id),
             position=generation.position,
             source=generation.source,
             transfer_token=token,
-            sources=tuple(sources[source_name] for source_name in sources_of.get(instance, ())),
+            sources=tuple(state_sources[name] for name in source_names.get(instance_id, ())),
             receivers=len(receivers),
             clear=clear,
-            commit=origin.commit if instance == generation.source else None,
-            safe=origin.safe if instance in holders else None,
+            commit=origin.commit if instance_id == generation.source else None,
+            safe=origin.safe if instance_id in holders else None,
             checkpoint_dir=checkpoint_dir,
             segment_steps=segment_steps,
         )
-        for rank, instance in enumerate(generation.instances)
+        for rank, instance_id in enumerate(generation.instances)
     }
 
 
@@ -70,10 +70,10 @@ def members_with_copies(
     The source need not fetch the state, nor do members whose node has the origin's safe state in readable form.
     """
     members_with_copy = {
-        instance
-        for instance in generation.instances
-        if (safe_copy := workers[instance].safe) is not None
+        instance_id
+        for instance_id in generation.instances
+        if (safe_copy := workers[instance_id].safe) is not None
         and safe_copy.name == origin.safe
-        and (instance, safe_copy.name) not in unreadable_copies
+        and (instance_id, safe_copy.name) not in unreadable_copies
     }
     return members_with_copy | {generation.source}

@@ -19,15 +19,15 @@ class Member:
     """
 
     instance_id: str
-    joined_epoch: int
-    joined_at: float
+    joined_epoch: int  # epoch in which the member joined
+    joined_at: float  # seconds since 1970
 
 
 @dataclass(frozen=True)
 class Generation:
-    number: int
+    number: int  # counts the job's generations
     members: tuple[Member, ...]
-    position: Position
+    position: Position  # where the generation starts
     source: str  # member from which the other members get the state
 
     @property
@@ -58,7 +58,7 @@ class Cause(Enum):
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
-    SAFE = "the job goes on from the state that its workers kept at their last boundary"
+    SAFE_STATE = "the job goes on from the state that its workers kept at their last boundary"
     LOSS = "a worker was lost"
     CHANGE = "the target wants other members"
 
@@ -70,7 +70,7 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
     with a new process.
     """
     if not holders:
-        return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
+        return Cause.SAFE_STATE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
     return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
 
 
@@ -79,10 +79,10 @@ def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, 
 
     The words are the target's reasons for the instances in `changed`, or without such reasons the cause's own text.
     """
-    counts = Counter(causes[instance] for instance in changed if instance in causes)
-    if cause is not Cause.CHANGE or not counts:
+    cause_counts = Counter(causes[instance_id] for instance_id in changed if instance_id in causes)
+    if cause is not Cause.CHANGE or not cause_counts:
         return cause.value
-    return ", ".join(text if len(changed) == 1 else f"{count} {text}" for text, count in counts.items())
+    return ", ".join(text if len(changed) == 1 else f"{count} {text}" for text, count in cause_counts.items())
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Settlement:
     The field `members` lists the survivors first, or is None if the job must pause.
     """
 
-    members: tuple[str, ...] | None
-    reason: SettlementReason
+    members: tuple[str, ...] | None  # None if the job must pause
+    reason: SettlementReason  # why these members were chosen
 
 
 def settle(
@@ -115,8 +115,8 @@ def settle(
     unchanged_members = tuple(current) if current and intact else None
     if target is None:
         return Settlement(unchanged_members, SettlementReason.NO_TARGET)
-    survivors = [instance for instance in current if instance in target]
-    joiners = [instance for instance in target if instance in standing and instance not in survivors]
+    survivors = [instance_id for instance_id in current if instance_id in target]
+    joiners = [instance_id for instance_id in target if instance_id in standing and instance_id not in survivors]
     if len(survivors) + len(joiners) < limits.min_workers:
         return Settlement(None, SettlementReason.BELOW_MINIMUM)
     state_keeper = [] if survivors else list(current[:1])

@@ -83,10 +83,10 @@ def choose_origin(
     over epochs in which the commit was written.
     """
     best_origin = Origin(*commit, loop=commit_loop) if commit else Origin(START)
-    for instance, hello in ready.items():
+    for instance_id, hello in ready.items():
         if (copy := hello.safe) is None:
             continue
         is_further = copy.position.step > best_origin.position.step or best_origin == Origin(START)
-        if is_further and lineage.contains(copy) and (instance, copy.name) not in unreadable_copies:
-            best_origin = Origin(copy.position, safe=copy.name, source=instance, loop=loops.get(copy.generation, 0))
+        if is_further and lineage.contains(copy) and (instance_id, copy.name) not in unreadable_copies:
+            best_origin = Origin(copy.position, safe=copy.name, source=instance_id, loop=loops.get(copy.generation, 0))
     return best_origin

@@ -13,7 +13,7 @@ from dyntrain.training.session.orders import ToNode
 
 # A server pre-allocates memory up to this limit, because page faults at first use take as much time as the sums. A
 # higher limit could double a large job's memory, as the previous server may not have ended yet.
-SERVER_MEMORY_AT_MOST = 1 << 30
+MAX_SERVER_BYTES = 1 << 30
 
 
 @dataclass
@@ -23,16 +23,16 @@ class ConnectedNode:
     `group` is the node's offer of ps-lite processes that have no role yet, or None once these processes are used.
     """
 
-    hello: NodeHello
-    group: GroupReady | None = None
+    hello: NodeHello  # the node's first message
+    group: GroupReady | None = None  # its unused ps-lite processes, if any
 
-    def has_blanks(self, count: int) -> bool:
+    def offers_processes(self, count: int) -> bool:
         return self.group is not None and self.group.blanks >= count
 
     @property
     def can_schedule(self) -> bool:
         """Whether this is a base node with two unused processes, for ps-lite's scheduler and a server."""
-        return self.hello.base and self.has_blanks(2)
+        return self.hello.base and self.offers_processes(2)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Group:
     """
 
     environment: dict[str, str]  # variables for all workers
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # nodes that run the processes
     orders: tuple[ToNode, ...]  # that start the processes on `hosts`
     own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)  # each worker's own variables
 
@@ -57,8 +57,8 @@ def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
 
     Of all nodes that can run this process, the node with the lowest address is chosen.
     """
-    able_nodes = (name for name, node in nodes.items() if node.can_schedule)
-    return min(able_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
+    scheduler_nodes = (name for name, node in nodes.items() if node.can_schedule)
+    return min(scheduler_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
 
 
 def plan_group(
@@ -82,7 +82,7 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     host, even if several nodes run on one machine.
     """
     assert host.group is not None
-    variables = {
+    shared_variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
     }
@@ -93,9 +93,9 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
         }
         for worker, place in places(workers).items()
     }
-    process = PsProcess(role="rendezvous", environment=variables)
-    order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
-    return Group(variables, (host.hello.name,), (order,), rank_variables)
+    process = PsProcess(role="rendezvous", environment=shared_variables)
+    start_order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
+    return Group(shared_variables, (host.hello.name,), (start_order,), rank_variables)
 
 
 def plan_servers(
@@ -108,7 +108,7 @@ def plan_servers(
     """
     scheduler_node = nodes[scheduler]
     assert scheduler_node.group is not None
-    hosts = tuple(name for name, node in sorted(nodes.items()) if node.has_blanks(2 if name == scheduler else 1))
+    hosts = tuple(name for name, node in sorted(nodes.items()) if node.offers_processes(2 if name == scheduler else 1))
     environment = {
         "DMLC_PS_ROOT_URI": scheduler_node.hello.private_ip,
         "DMLC_PS_ROOT_PORT": str(scheduler_node.group.scheduler_port),
@@ -117,9 +117,9 @@ def plan_servers(
     }
     roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
     roles[scheduler].insert(0, "scheduler")
-    server_memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
-    role_variables = {"server": {SERVER_MEMORY: str(server_memory)}, "scheduler": {}}
-    orders = tuple(
+    server_bytes = min(MAX_SERVER_BYTES, workers * summed_bytes // len(hosts))
+    role_variables = {"server": {SERVER_MEMORY: str(server_bytes)}, "scheduler": {}}
+    start_orders = tuple(
         ToNode(
             host,
             StartGroup(
@@ -131,4 +131,4 @@ def plan_servers(
         )
         for host in hosts
     )
-    return Group(environment, hosts, orders)
+    return Group(environment, hosts, start_orders)

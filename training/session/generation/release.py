@@ -26,25 +26,25 @@ from dyntrain.training.session.orders import Order, ToWorker
 
 @dataclass
 class Release:
-    generation: int
+    generation: int  # number of the generation that lost a worker
     workers: int  # number of the generation's workers, with the lost workers
     began: float  # time of the loss
     stops: bool = False  # whether the job ends once all survivors are free
-    statuses: dict[str, StepStatus] = field(default_factory=dict)
+    statuses: dict[str, StepStatus] = field(default_factory=dict)  # the survivors' last answers
     pumping: set[str] = field(default_factory=set)  # workers that have not answered the last order to push zeros
     number: int = 0  # number of the last order to push zeros: answers to earlier orders are stale
     window: int | None = None  # the window of keys in progress; None: all keys at once
     fills: bool = False  # whether workers push their own zeros for an exchange that they have not reached
     asked_again: bool = False  # whether the workers behind were asked again
-    verdict: Position | None = None
+    verdict: Position | None = None  # last valid position, once it is decided
 
-    def ask(self, survivors: Collection[str]) -> list[Order]:
+    def ask_status(self, survivors: Collection[str]) -> list[Order]:
         """Ask all survivors for their status; answers to earlier questions are ignored."""
         self.statuses, self.pumping = {}, set()
-        return [ToWorker(instance, Abort(generation=self.generation)) for instance in survivors]
+        return [ToWorker(instance_id, Abort(generation=self.generation)) for instance_id in survivors]
 
     def record_status(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
-        """Record an answer.
+        """Record a survivor's answer to the question about its status.
 
         When all survivors have answered, order survivors to push zeros if a worker is blocked, else decide the verdict.
         """
@@ -65,27 +65,27 @@ class Release:
         self.window, self.fills = None, False
         if workers_behind and not self.asked_again:  # another worker has all these sums, so theirs arrive soon
             self.asked_again = True
-            return self.ask(survivors)
+            return self.ask_status(survivors)
         self.asked_again = False
         if workers_behind:  # rare: a lost worker is alive and pushed before the zeros in its place
             return self._pump_orders(workers_behind, survivors)
         if set(waiting_workers) == set(survivors):
-            return self._push_for_lost(survivors)
+            return self._push_for_lost_workers(survivors)
         self.window = 0
         return self._fill_window(survivors)
 
-    def pumped(self, instance: str, message: Pumped, survivors: Collection[str]) -> list[Order]:
+    def record_pumped(self, instance: str, message: Pumped, survivors: Collection[str]) -> list[Order]:
         if instance not in self.pumping or message.number != self.number:
             return []
         self.pumping.remove(instance)
         if self.pumping:
             return []
         if self.fills:
-            return self._push_for_lost(survivors)
+            return self._push_for_lost_workers(survivors)
         if self.window is not None and self.window + 1 < self._waiting_status(survivors).windows:
             self.window += 1
             return self._fill_window(survivors)
-        return self.ask(survivors)
+        return self.ask_status(survivors)
 
     def _waiting_workers(self, survivors: Collection[str]) -> list[str]:
         return sorted(survivor for survivor in survivors if self.statuses[survivor].phase == "wait")
@@ -98,7 +98,7 @@ class Release:
         self.fills = True
         return self._pump_orders(sorted(set(survivors) - set(self._waiting_workers(survivors))), survivors)
 
-    def _push_for_lost(self, survivors: Collection[str]) -> list[Order]:
+    def _push_for_lost_workers(self, survivors: Collection[str]) -> list[Order]:
         self.fills = False
         return self._pump_orders(sorted(survivors), survivors)
 
@@ -117,15 +117,15 @@ class Release:
             shares=len(pumping),
             workers=self.workers,
         )
-        return [ToWorker(instance, order.model_copy(update={"share": n})) for n, instance in enumerate(pumping)]
+        return [ToWorker(instance_id, order.model_copy(update={"share": n})) for n, instance_id in enumerate(pumping)]
 
     @property
-    def exchanges(self) -> int:
+    def finished_exchanges(self) -> int:
         """The number of exchanges (sums over all workers) that all survivors have finished."""
         return min((status.exchanges for status in self.statuses.values()), default=0)
 
     @property
-    def behind(self) -> frozenset[str]:
+    def workers_behind(self) -> frozenset[str]:
         """The workers that can reach the verdict's position only by fetching another worker's state."""
         if self.verdict is None:
             return frozenset()
@@ -137,5 +137,5 @@ class Release:
         )
 
     def ask_after_loss(self, survivors: Collection[str]) -> list[Order]:
-        """Ask all survivors for their status again after the loss of one more worker, unless there is a verdict."""
-        return [] if self.verdict is not None else self.ask(survivors)
+        """Ask all survivors for their status again after the loss of one more worker, if no verdict is decided."""
+        return [] if self.verdict is not None else self.ask_status(survivors)

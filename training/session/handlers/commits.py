@@ -7,7 +7,7 @@ from dyntrain.training.protocol.messages import CommitFailed, Committed, CommitU
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order
 from dyntrain.training.session.phases.decisions import advance
-from dyntrain.training.session.phases.rollback import take_back
+from dyntrain.training.session.phases.rollback import cancel_generation
 
 
 def handle_committed(job: JobState, instance: str, message: Committed) -> list[Order]:
@@ -17,7 +17,7 @@ def handle_committed(job: JobState, instance: str, message: Committed) -> list[O
     if instance != job.committer and message.generation < job.committer_since:
         return []  # the present committer did not know of this commit, and may have deleted it
     job.trouble.record_safe_step(message.position.step)
-    job.note_commit(message.position, message.name, message.generation)
+    job.record_commit(message.position, message.name, message.generation)
     entry = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
     return [Journal(entry)]
 
@@ -30,24 +30,24 @@ def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> li
 def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
     """Handle the report that the safe state or commit which a generation's source was to load is damaged.
 
-    Instead, another node's safe state is used, or the previous commit; steps after the position of this commit are
-    void.
+    The job goes on from another node's safe state, or from the previous commit; steps after the position of this commit
+    are void.
     """
     if not job.is_current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []
     orders: list[Order] = []
-    if (safe := job.roster.members[instance].safe) and safe.name == message.name:
+    if (safe_copy := job.roster.members[instance].safe) and safe_copy.name == message.name:
         job.unreadable_copies.add((instance, message.name))
         step, reason = job.position.step, message.reason
         orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=reason, at=now)))
     if job.commit and job.commit[1] == message.name:
         position = job.commit[0]
         job.drop_commit(message.reason)
-        instead = job.commit[0] if job.commit else None
+        fallback = job.commit[0] if job.commit else None
         name, reason = message.name, message.reason
-        entry = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=reason, at=now)
+        entry = journal.CommitFoundUnreadable(name=name, position=position, instead=fallback, reason=reason, at=now)
         orders.append(Journal(entry))
         orders.append(
-            Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=reason, at=now))
+            Announce(events.CommitUnreadable(name=name, position=position, instead=fallback, reason=reason, at=now))
         )
-    return [*orders, *take_back(job, message.reason, now), *advance(job, now)]
+    return [*orders, *cancel_generation(job, message.reason, now), *advance(job, now)]

@@ -19,12 +19,12 @@ def handle_launch_request(job: JobState, instance: str, launch: Launch, now: flo
     The launch command repeats a request whose answer was lost, so a repeated request is answered again.
     """
     is_repeated = job.launch is not None and job.launch.request == launch.request
-    refusal = "" if is_repeated else _refusal(job, instance)
+    refusal = "" if is_repeated else _refusal_reason(job, instance)
     launch_is_ending = job.options.waits and job.phase is Phase.OVER
-    message = LaunchAnswer(
+    answer = LaunchAnswer(
         request=launch.request, job=job.options.job, refused=refusal, passing=bool(refusal) and launch_is_ending
     )
-    answer_order = ToNode(instance, message)
+    answer_order = ToNode(instance, answer)
     if refusal or is_repeated:
         return [answer_order]
     job.launch, job.since = launch, now  # the wait for workers begins
@@ -32,7 +32,7 @@ def handle_launch_request(job: JobState, instance: str, launch: Launch, now: flo
     return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer_order]
 
 
-def _refusal(job: JobState, instance: str) -> str:
+def _refusal_reason(job: JobState, instance: str) -> str:
     node = job.roster.nodes.get(instance)
     if not job.options.waits:
         return (

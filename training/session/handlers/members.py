@@ -94,15 +94,15 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
     if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     current_round.progress_at = now
-    silenced_orders = _announce_silenced(job, instance, message, now)
+    silenced_orders = _announce_silenced_rules(job, instance, message, now)
     return silenced_orders + _check_in_at_boundary(job, instance, message, now)
 
 
-def _announce_silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+def _announce_silenced_rules(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     """Announce which rules of the script's checks are silenced, each rule only once for all workers together."""
-    rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
-    job.silenced |= set(rules)
-    return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
+    new_rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
+    job.silenced |= set(new_rules)
+    return [Announce(events.ChecksSilenced(instance=instance, rules=new_rules, at=now))] if new_rules else []
 
 
 def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
@@ -124,8 +124,8 @@ def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, no
     Members that are already treated as lost are included: if the scripts of all members fail at once, the messages
     arrive one after another.
     """
-    members = job.round.instances
-    if instance not in members or message.generation != job.number:
+    member_ids = job.round.instances
+    if instance not in member_ids or message.generation != job.number:
         return []
     step, error = message.position.step, message.error
     orders: list[Order] = []
@@ -135,16 +135,16 @@ def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, no
         orders.append(Announce(event))
     if message.past_help and job.phase is not Phase.OVER:
         orders += fail(job, f"the script cannot go on: {error}", now)
-    elif job.trouble.script_raised(instance, step, error, members):
+    elif job.trouble.record_exception(instance, step, error, member_ids):
         orders += fail(job, f"the script fails at step {step} on every worker: {error}", now)
     return orders
 
 
 def handle_step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
-    release = job.round.release
-    if release is None or not job.is_current(instance, message.generation):
+    survivor_release = job.round.release
+    if survivor_release is None or not job.is_current(instance, message.generation):
         return []
-    return release.record_status(instance, message, job.roster.members) + advance(job, now)
+    return survivor_release.record_status(instance, message, job.roster.members) + advance(job, now)
 
 
 def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
@@ -158,7 +158,7 @@ def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> 
 
 
 def handle_pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
-    release = job.round.release
-    if release is None or not job.is_current(instance, message.generation):
+    survivor_release = job.round.release
+    if survivor_release is None or not job.is_current(instance, message.generation):
         return []
-    return release.pumped(instance, message, job.roster.members)
+    return survivor_release.record_pumped(instance, message, job.roster.members)

@@ -5,27 +5,27 @@ from __future__ import annotations
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import Entered, Leave, LoopTerms, StepVerdict, WorkerHello
 from dyntrain.training.protocol.slots import node_of
-from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
-from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
+from dyntrain.training.session.phases.decisions import advance, call_back_wanted, fail_if_refused
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import TOO_FAR, loop_over_order, skip_loop, start_afresh
+from dyntrain.training.session.phases.loops import TOO_FAR_REASON, loop_over_order, replace_process, skip_loop
 from dyntrain.training.session.phases.wanted import wanted_instances
-from dyntrain.training.session.recovery.from_journal import member_returned, recover
+from dyntrain.training.session.recovery.from_journal import accept_returned_member, recover
 from dyntrain.training.session.recovery.losses import worker_lost
 
 
 def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     instance, roster = hello.name, job.roster
     orders: list[Order] = []
-    if hello.pid != roster.pid(instance):
+    if hello.pid != roster.pid_of(instance):
         # No DropWorker: the earlier connection is closed already, and the new one must stay open.
-        loss_orders = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
+        loss_orders = worker_lost(job, instance, roster.pid_of(instance), "another worker of the node connected", now)
         orders += [order for order in loss_orders if not isinstance(order, DropWorker) or order.instance_id != instance]
     unconnected_entry = roster.record_connection(instance, now)
-    if job.phase is Phase.RECOVERING and member_returned(job, hello):
+    if job.phase is Phase.RECOVERING and accept_returned_member(job, hello):
         return orders + recover(job, now)
     if instance in roster.leaving:
         return [*orders, _leave_order(job, instance)]
@@ -36,7 +36,7 @@ def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     """Repeat the orders that a returning member may have missed; the member itself repeats its unanswered messages."""
-    instance, release = hello.name, job.round.release
+    instance, survivor_release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
         return _enter_loop(job, hello, now)
     job.roster.members[instance] = hello
@@ -47,8 +47,8 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
         orders.append(loop_over_order(job, instance))
     if job.phase is Phase.PREPARING and hello.generation != job.number:
         orders.append(ToWorker(instance, job.round.forms[instance]))
-    if job.phase is Phase.RELEASING and release and release.verdict is None:
-        orders += release.ask(job.roster.members)
+    if job.phase is Phase.RELEASING and survivor_release and survivor_release.verdict is None:
+        orders += survivor_release.ask_status(job.roster.members)
     return orders + advance(job, now)
 
 
@@ -57,35 +57,35 @@ def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker
 
     A worker that may be inside a dissolved group is replaced by a new process; any other worker gets an order.
     """
-    instance = hello.name
-    if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
+    instance_id = hello.name
+    if job.phase is not Phase.OVER and job.roster.replaced.get(instance_id) == hello.pid:
         return _refuse(job, hello, "it was given up, and its node has been told to end it")
     if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
         reason = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
         return _refuse(job, hello, reason)
     if hello.passed > hello.loop and job.phase is not Phase.OVER:
         if hello.passed > job.loop:
-            return _refuse(job, hello, TOO_FAR)
-        job.roster.passing[instance] = hello
+            return _refuse(job, hello, TOO_FAR_REASON)
+        job.roster.passing[instance_id] = hello
         return []
-    is_wanted = node_of(instance) in (wanted_instances(job) or ())
+    is_wanted = node_of(instance_id) in (wanted_instances(job) or ())
     if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not is_wanted):
-        job.awaited.discard(instance)
-        job.roster.leaving[instance] = hello
-        return [_leave_order(job, instance)]
+        job.awaited.discard(instance_id)
+        job.roster.leaving[instance_id] = hello
+        return [_leave_order(job, instance_id)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
-        return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
-    if problem := (conflict := job.roster.conflict_of(hello)) or job.changed_terms(hello):
-        refusal_event = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
-        orders: list[Order] = [DropWorker(instance, hello.pid, problem), refusal_event]
+        return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR_REASON)
+    if refusal_reason := (conflict := job.roster.conflict_of(hello)) or job.changed_terms(hello):
+        refusal_order = Announce(events.WorkerRefused(instance=instance_id, reason=refusal_reason, at=now))
+        orders: list[Order] = [DropWorker(instance_id, hello.pid, refusal_reason), refusal_order]
         if conflict:
             return orders
-        job.roster.refused[instance] = problem
-        return [*orders, *refused_everywhere(job, now)]
+        job.roster.refused[instance_id] = refusal_reason
+        return [*orders, *fail_if_refused(job, now)]
     job.roster.add_standing(hello)
     seconds, spare = (now - entry.since, entry.spare) if entry and entry.pid == hello.pid else (None, None)
-    event = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
-    return [Announce(event), *advance(job, now)]
+    ready_event = events.WorkerReady(instance=instance_id, pid=hello.pid, seconds=seconds, spare=spare, at=now)
+    return [Announce(ready_event), *advance(job, now)]
 
 
 def _leave_order(job: JobState, instance: str) -> Order:
@@ -96,14 +96,14 @@ def _leave_order(job: JobState, instance: str) -> Order:
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
-    finished = job.outcome == "finished"
-    writes = finished and instance == job.writer
-    return ToWorker(instance, Leave(generation=generation, reason=reason, finished=finished, writes=writes))
+    is_finished = job.outcome == "finished"
+    is_writer = is_finished and instance == job.writer
+    return ToWorker(instance, Leave(generation=generation, reason=reason, finished=is_finished, writes=is_writer))
 
 
 def _refuse(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     job.awaited.discard(hello.name)
-    return start_afresh(job, hello, reason)
+    return replace_process(job, hello, reason)
 
 
 def handle_entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
@@ -132,21 +132,21 @@ def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
     Workers that stand by with settings unlike the member's are refused.
     """
-    instance, roster = hello.name, job.roster
+    instance_id, roster = hello.name, job.roster
     if all(other_worker.loop != job.loop for other_worker in roster.members.values()):
         job.since = now  # from now on, the members in the loop wait for the others
-    if problem := disagreement(
+    if refusal_reason := find_disagreement(
         hello, [other_worker for other_worker in roster.members.values() if other_worker.loop == hello.loop]
     ):
-        refusal_event = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
-        return [refusal_event, *worker_lost(job, instance, hello.pid, problem, now)]
-    roster.members[instance] = hello
+        refusal_order = Announce(events.WorkerRefused(instance=instance_id, reason=refusal_reason, at=now))
+        return [refusal_order, *worker_lost(job, instance_id, hello.pid, refusal_reason, now)]
+    roster.members[instance_id] = hello
     orders: list[Order] = []
     for other_worker in [worker for worker in roster.standing.values() if worker.loop == hello.loop]:
-        if problem := disagreement(other_worker, [hello]):
+        if refusal_reason := find_disagreement(other_worker, [hello]):
             del roster.standing[other_worker.name]
-            orders.append(DropWorker(other_worker.name, other_worker.pid, problem))
-            orders.append(Announce(events.WorkerRefused(instance=other_worker.name, reason=problem, at=now)))
+            orders.append(DropWorker(other_worker.name, other_worker.pid, refusal_reason))
+            orders.append(Announce(events.WorkerRefused(instance=other_worker.name, reason=refusal_reason, at=now)))
     return orders + advance(job, now)
 
 
@@ -169,5 +169,5 @@ def handle_left(job: JobState, instance: str, now: float) -> list[Order]:
         return []
     job.roster.absent.pop(instance, None)
     job.roster.left[instance] = hello.pid
-    event = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
-    return [Announce(event), *call_back(job), *close_when_all_left(job)]
+    left_event = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
+    return [Announce(left_event), *call_back_wanted(job), *close_when_all_left(job)]

@@ -20,14 +20,14 @@ def report_members(
 
     A node with several processes has the rank of its first process, and the step time of its slowest process.
     """
-    processes: dict[str, list[tuple[int, Member]]] = {}
+    node_processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):
-        processes.setdefault(node_of(member.instance_id), []).append((rank, member))
-    members = [_node_member(node, ranked_members, active, progress) for node, ranked_members in processes.items()]
+        node_processes.setdefault(node_of(member.instance_id), []).append((rank, member))
+    members = [_node_member(node, ranked_members, active, progress) for node, ranked_members in node_processes.items()]
     listed_instances = {member.instance_id for member in members}
-    for instance in sorted(set(nodes_of(leaving)) - listed_instances):
+    for instance_id in sorted(set(nodes_of(leaving)) - listed_instances):
         leaving_fields = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
-        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **leaving_fields}))
+        members.append(JobMember.model_validate({"instance_id": instance_id, "rank": len(members), **leaving_fields}))
     return tuple(members)
 
 

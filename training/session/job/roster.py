@@ -12,7 +12,7 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import WorkerHello
 from dyntrain.training.protocol.node_messages import CoolDown, RestartWorker
 from dyntrain.training.protocol.slots import names_of, node_of, nodes_of
-from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.orders import Announce, Order, ToNode
 
@@ -27,19 +27,19 @@ class FailureBudget:
 
     Each further cool-down takes twice as long as the previous cool-down. The count of cool-downs is reset once the node
     has had no failure for the length of its last cool-down plus `window`. While fewer workers than the job's minimum
-    are left, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep` seconds is
+    are left, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `give_up_seconds` is
     given up: an elastic node is released, a base node is tried again.
     """
 
     restarts: int = 5  # number of immediate restarts within `window`
     window: float = 600.0  # seconds for which a failure counts
     cool_down: float = 60.0  # seconds of the first cool-down
-    longest: float = 3600.0  # seconds of the longest cool-down
-    keep: float = 600.0  # cool-down in seconds beyond which a node is given up
+    longest_cool_down: float = 3600.0  # seconds of the longest cool-down
+    give_up_seconds: float = 600.0  # cool-down in seconds beyond which a node is given up
 
     def cool_down_seconds(self, earlier_count: int) -> float:
         """Return how many seconds a node's next cool-down takes after `earlier_count` cool-downs."""
-        return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
+        return min(self.longest_cool_down, self.cool_down * 2.0 ** min(earlier_count, 30))
 
 
 @dataclass
@@ -47,19 +47,19 @@ class FailureRecord:
     """A node's failures; announced interruptions of its machine are not included."""
 
     failures: list[float] = field(default_factory=list)  # times of the failures
-    connected: float = 0.0  # when a worker of the node last connected
+    connected_at: float = 0.0  # when a worker of the node last connected
     cooled: int = 0  # number of cool-downs so far
     since: float = 0.0  # start of the last cool-down
     until: float = 0.0  # end of the last cool-down
     pid: int | None = None  # pid of the worker that is restarted after the present cool-down
-    reason: str = ""
+    reason: str = ""  # reason of the last failure
 
 
 @dataclass(frozen=True)
 class UnconnectedWorker:
     """A worker process without a connection since the time `since`, which must connect before the time `until`."""
 
-    pid: int
+    pid: int  # of the worker process
     since: float  # start of the time without a connection
     until: float  # time limit to connect
     spare: bool = False  # whether the worker was a warm spare, started in advance
@@ -68,8 +68,8 @@ class UnconnectedWorker:
 
 @dataclass
 class Roster:
-    budget: FailureBudget
-    nodes: dict[str, ConnectedNode] = field(default_factory=dict)
+    budget: FailureBudget  # limits on each worker's failures
+    nodes: dict[str, ConnectedNode] = field(default_factory=dict)  # nodes whose supervisor is connected
     addresses: dict[str, str] = field(default_factory=dict)  # addresses of all nodes that ever connected
     standing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that wait for a generation
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
@@ -79,7 +79,7 @@ class Roster:
     replaced: dict[str, int] = field(default_factory=dict)  # pid of the worker that a node was last ordered to replace
     supervisor_ids: dict[str, str] = field(default_factory=dict)  # id of each node's last connected supervisor process
     interrupted: set[str] = field(default_factory=set)  # machines with an interruption notice: no failure counts there
-    records: dict[str, FailureRecord] = field(default_factory=dict)
+    records: dict[str, FailureRecord] = field(default_factory=dict)  # failures of each node's worker
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
     returned_at: float = 0.0  # when a disconnected node or worker last connected again
@@ -100,7 +100,7 @@ class Roster:
                 self.left[instance] = None
         self.supervisor_ids[instance] = life
 
-    def pid(self, instance: str) -> int | None:
+    def pid_of(self, instance: str) -> int | None:
         for workers in (self.members, self.standing, self.leaving, self.passing):
             if instance in workers:
                 return workers[instance].pid
@@ -113,7 +113,7 @@ class Roster:
     def conflict_of(self, hello: WorkerHello) -> str | None:
         """Return the reason why the worker cannot train with the other workers of its loop, or None."""
         other_workers = [*self.members.values(), *self.standing.values()]
-        return disagreement(hello, [other_worker for other_worker in other_workers if other_worker.loop == hello.loop])
+        return find_disagreement(hello, [worker for worker in other_workers if worker.loop == hello.loop])
 
     def add_standing(self, hello: WorkerHello) -> None:
         self.standing[hello.name] = hello
@@ -129,8 +129,8 @@ class Roster:
         With `loop`, a process is ready only if its script is in this loop over epochs.
         """
         standing_names = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
-        available = dict.fromkeys([*(name for name in standing_names if not self.is_cooling_down(name)), *besides])
-        return [node for node in nodes_of(available) if self.has_all_processes(node, available)]
+        ready_names = dict.fromkeys([*(name for name in standing_names if not self.is_cooling_down(name)), *besides])
+        return [node for node in nodes_of(ready_names) if self.has_all_processes(node, ready_names)]
 
     def has_all_processes(self, node: str, available: Collection[str]) -> bool:
         return all(name in available for name in self.process_names([node]))
@@ -140,8 +140,8 @@ class Roster:
         return tuple(name for node in nodes for name in names_of(node, self._slot_count(node)))
 
     def _slot_count(self, node: str) -> int:
-        entry = self.nodes.get(node)
-        hello = entry.hello if entry else self.members.get(node) or self.standing.get(node)
+        connected_node = self.nodes.get(node)
+        hello = connected_node.hello if connected_node else self.members.get(node) or self.standing.get(node)
         return hello.slots if hello else 1
 
     def cooling_record(self, node: str) -> FailureRecord | None:
@@ -150,7 +150,7 @@ class Roster:
 
     def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
         """Return a worker that has been disconnected for too long, or None if no worker has."""
-        self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
+        self.absent = {instance: since for instance, since in self.absent.items() if self.pid_of(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
     def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
@@ -168,7 +168,7 @@ class Roster:
         the time limit.
         """
         entry = self.unconnected.get(instance)
-        if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
+        if pid not in (self.pid_of(instance), self.left.get(instance), entry and entry.pid):
             self.unconnected[instance] = UnconnectedWorker(pid, now, now + seconds, spare)
 
     def record_connection(self, instance: str, now: float) -> UnconnectedWorker | None:
@@ -178,7 +178,7 @@ class Roster:
             self.returned_at = now
         self.left.pop(instance, None)
         if record := self.records.get(instance):
-            record.connected = now
+            record.connected_at = now
         return self.unconnected.pop(instance, None)
 
     def find_missed_connection(self, now: float) -> tuple[str, UnconnectedWorker] | None:
@@ -188,9 +188,9 @@ class Roster:
     def extend_deadlines(self, seconds: float) -> None:
         self.connected_at += seconds
         self.returned_at += seconds
-        self.absent = {instance: since + seconds for instance, since in self.absent.items()}
+        self.absent = {instance_id: since + seconds for instance_id, since in self.absent.items()}
         extended_entries = {
-            instance: replace(entry, until=entry.until + seconds) for instance, entry in self.unconnected.items()
+            instance_id: replace(entry, until=entry.until + seconds) for instance_id, entry in self.unconnected.items()
         }
         self.unconnected = extended_entries
 
@@ -223,7 +223,7 @@ class Roster:
         recent_failures = [
             failed_at
             for failed_at in record.failures
-            if (now - failed_at < self.budget.window or failed_at > record.connected) and failed_at >= record.until
+            if (now - failed_at < self.budget.window or failed_at > record.connected_at) and failed_at >= record.until
         ]
         record.failures = [*recent_failures, now]
         record.reason = reason
@@ -244,8 +244,8 @@ class Roster:
     def _cool_down_order(self, instance: str, record: FailureRecord, now: float) -> Order:
         """Make the order to cool down; without this order, the node would assume that an order to restart was lost."""
         assert record.pid is not None
-        given_up = record.until - record.since > self.budget.keep
-        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
+        is_given_up = record.until - record.since > self.budget.give_up_seconds
+        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=is_given_up))
 
     def readmit_nodes(self, now: float, needed: bool) -> list[Order]:
         """Start new workers on nodes whose cool-down is over.
@@ -253,11 +253,11 @@ class Roster:
         `needed` says that the job cannot run without these nodes, so the cool-downs are shortened.
         """
         orders: list[Order] = []
-        for instance, record in self.records.items():
-            until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
-            if record.pid is not None and now >= until and instance in self.nodes:
-                orders.append(Announce(events.Readmitted(instance=instance, at=now)))
-                orders.append(ToNode(instance, RestartWorker(pid=record.pid, reason="its cool-down is over")))
+        for instance_id, record in self.records.items():
+            cool_down_end = min(record.until, record.since + self.budget.cool_down) if needed else record.until
+            if record.pid is not None and now >= cool_down_end and instance_id in self.nodes:
+                orders.append(Announce(events.Readmitted(instance=instance_id, at=now)))
+                orders.append(ToNode(instance_id, RestartWorker(pid=record.pid, reason="its cool-down is over")))
                 record.pid, record.until = None, now
         return orders
 
@@ -265,20 +265,20 @@ class Roster:
         self, instance: str, pid: int | None, reason: str = "the order to end was lost"
     ) -> list[Order]:
         """Repeat the order to replace a process that still runs, perhaps because its node missed the order."""
-        was_ordered = (
+        already_ordered = (
             pid is not None
             and self.replaced.get(instance) == pid
             and instance in self.nodes
             and not self.is_cooling_down(instance)
         )
-        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if was_ordered and pid is not None else []
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if already_ordered and pid is not None else []
 
     def call_back_nodes(self, wanted: Collection[str]) -> list[Order]:
         """Start a new worker on each connected node that the target wants again after the node's worker has left."""
         returning_nodes = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
-            ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again"))
-            for instance in returning_nodes
+            ToNode(instance_id, RestartWorker(pid=self.left.pop(instance_id), reason="wanted again"))
+            for instance_id in returning_nodes
         ]
 
     def remove_members(self) -> dict[str, WorkerHello]:

@@ -37,11 +37,11 @@ class Round:
     dropped with their generation.
     """
 
-    generation: Generation | None = None
+    generation: Generation | None = None  # None: no worker holds the state
     holders: frozenset[str] = frozenset()  # members that had the state in memory at first
     waits: frozenset[str] = frozenset()  # holders whose script was waiting before the formation
     pids: Mapping[str, int] = field(default_factory=dict)  # pids of the members, as in the journal
-    group: PsGroup = field(default_factory=PsGroup)
+    group: PsGroup = field(default_factory=PsGroup)  # the generation's ps-lite processes
     forms: Mapping[str, Form] = field(default_factory=dict)  # orders to form, to repeat lost orders
 
     prepared: set[str] = field(default_factory=set)  # members that wait for the order to go
@@ -78,12 +78,11 @@ class Round:
         self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
-    def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
+    def as_parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
         """Return the same generation after the members in `holders` have left its group of processes with the state.
 
         The members' reports on their training are kept; their messages about a formation or boundary are dropped.
-        `waits` names the members whose script already waits for the next formation, with no lines of its own left to
-        run before.
+        `waits` names the members whose script has run its own lines and waits for the next formation.
         """
         return Round(
             generation=self.generation,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Stall:
     """A stall in which the workers in `waiting` wait for the workers in `stalled`."""
 
-    at_what: tuple[str, int, str]  # phase, generation and place, which distinguish stalls
+    identity: tuple[str, int, str]  # phase, generation and place, which distinguish stalls
     stalled: tuple[str, ...]  # workers that keep others waiting; empty if all are inside the step
     waiting: tuple[str, ...]  # workers that wait
-    reason: str
+    reason: str  # sentence for users
     since: float  # start, in seconds since 1970

@@ -11,7 +11,7 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, JobReport
 from dyntrain.training.journal import JobBegun
 from dyntrain.training.protocol.messages import COMMITS_KEPT, ENDLESS, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
-from dyntrain.training.session.generation.agreement import changed_settings
+from dyntrain.training.session.generation.agreement import describe_changed_settings
 from dyntrain.training.session.generation.generation import SettlementReason
 from dyntrain.training.session.generation.origin import Lineage, Origin, choose_origin
 from dyntrain.training.session.job.options import Options
@@ -28,19 +28,19 @@ class Phase(Enum):
     PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
     PREPARING = "preparing"  # the orders to form are sent; no member has begun, so all can be cancelled
     FORMING = "forming"  # the order to go is sent; members may be inside ps-lite, which cannot be cancelled
-    TRAINING = "training"
+    TRAINING = "training"  # the members take steps, or wait at a boundary
     RELEASING = "releasing"  # a member is lost; the survivors free themselves
-    OVER = "over"
+    OVER = "over"  # the job has finished or failed
 
 
 @dataclass
 class JobState:
-    options: Options
+    options: Options  # what the user has set
     transfer_token: Callable[[], str]  # returns a new secret, as pure code makes no secrets
-    roster: Roster
+    roster: Roster  # the job's nodes and workers
     since: float = 0.0  # start of the phase, or first check-in at a boundary
-    phase: Phase = Phase.WAITING
-    round: Round = field(default_factory=Round)
+    phase: Phase = Phase.WAITING  # of the present generation
+    round: Round = field(default_factory=Round)  # the present generation and its progress
     launch: Launch | None = None  # a person's launch, if the job waits for one
     number: int = 0  # number of the latest generation, counted over restarts
     loop: int = 0  # index of the script's present loop over epochs
@@ -63,8 +63,8 @@ class JobState:
     causes: dict[str, str] = field(default_factory=dict)  # reasons of instances' last changes, from the targets
     refused: Target | None = None  # the last target whose refusal was announced
     paused: SettlementReason | None = None  # why the job is paused
-    paused_since: float = 0.0
-    trouble: FailureCounts = field(default_factory=FailureCounts)
+    paused_since: float = 0.0  # start of the pause
+    trouble: FailureCounts = field(default_factory=FailureCounts)  # numbers of failures in a row
     sequence: int = 0  # number of the last report
     outcome: str = ""  # "finished" or "failed", after the job's end
     writer: str | None = None  # the member that writes the result of a finished job
@@ -93,36 +93,36 @@ class JobState:
             self.paused_since = now
         self.paused = reason
 
-    def agree(self, begun: JobBegun) -> None:
+    def record_terms(self, begun: JobBegun) -> None:
         """Record the settings on which all workers agree in the present loop over epochs."""
         self.terms[self.loop] = begun
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
         """Describe how the settings of the worker's script contradict the job's settings, or return None."""
-        begun = self.terms.get(hello.loop)
-        if begun is None or hello.loop != self.loop:
+        loop_terms = self.terms.get(hello.loop)
+        if loop_terms is None or hello.loop != self.loop:
             return None
-        done = self.commit[0].epoch if self.commit else 0
-        return changed_settings(hello, begun, done)
+        done_epochs = self.commit[0].epoch if self.commit else 0
+        return describe_changed_settings(hello, loop_terms, done_epochs)
 
     def is_current(self, instance: str, generation: int) -> bool:
         """Whether `generation` is the present generation, and the worker is a connected member."""
-        present = self.round.generation
-        return present is not None and generation == present.number and instance in self.roster.members
+        job_generation = self.round.generation
+        return job_generation is not None and generation == job_generation.number and instance in self.roster.members
 
     def members_present(self) -> list[str]:
         """The connected members, in the order of the generation's members."""
-        return [instance for instance in self.round.instances if instance in self.roster.members]
+        return [instance_id for instance_id in self.round.instances if instance_id in self.roster.members]
 
-    def note_commit(self, position: Position, name: str, generation: int) -> None:
+    def record_commit(self, position: Position, name: str, generation: int) -> None:
         if loop := self.loops.get(generation):
             self.commit_loops[name] = loop
         if self.commit is not None:
             self.earlier_commits = [*self.earlier_commits, self.commit][1 - COMMITS_KEPT :]
         self.commit, self.no_commit = (position, name), ""
 
-    def commits_from(self, instance: str, generation: int) -> None:
+    def set_committer(self, instance: str, generation: int) -> None:
         """Record that the worker `instance` writes the commits from the given generation on.
 
         The worker also deletes the commits of other workers, except the commits to which the job may go back.
@@ -138,10 +138,10 @@ class JobState:
             commits.insert(0, self.began_from)
         return tuple(name for _, name in commits)
 
-    def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
+    def choose_origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
         """Choose from which state the next generation starts, if no worker holds the state in memory."""
-        loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
-        return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
+        commit_loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
+        return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, commit_loop)
 
     def drop_commit(self, reason: str) -> None:
         """Replace an unreadable newest commit by the previous commit, or finally by the commit that was loaded last."""
@@ -153,35 +153,35 @@ class JobState:
         self.no_commit = reason if self.commit is None and position.step else ""
 
     @property
-    def fraction(self) -> float | None:
+    def done_fraction(self) -> float | None:
         """The fraction of all epochs that is done, or None if the number of epochs is unknown or endless."""
         if self.outcome == "finished":
             return 1.0
         if not self.epochs or self.epochs >= ENDLESS:
             return None
-        position = self.reached
-        in_epoch = min(1.0, position.offset / self.samples) if self.samples else 0.0
-        return min(1.0, (position.epoch + in_epoch) / self.epochs)
+        position = self.furthest_position
+        epoch_fraction = min(1.0, position.offset / self.samples) if self.samples else 0.0
+        return min(1.0, (position.epoch + epoch_fraction) / self.epochs)
 
     @property
-    def reached(self) -> Position:
+    def furthest_position(self) -> Position:
         """The position of the worker that has applied the most steps."""
-        furthest = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
-        return furthest.position if furthest and furthest.position.step >= self.position.step else self.position
+        report = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
+        return report.position if report and report.position.step >= self.position.step else self.position
 
     def report(self) -> JobReport:
         """Make the job report for the controller; the report lists a leaving member until the member has left."""
-        state = {
+        state_name = {
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
             Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
         }.get(self.phase, "running")  # also while RECOVERING: the members probably train
         generation = self.round.generation if self.phase is not Phase.OVER else None
-        position, epochs = self.reached, self.epochs or self.roster.epochs
+        position, epochs = self.furthest_position, self.epochs or self.roster.epochs
         return JobReport(
             cluster=self.options.cluster,
             job=self.options.job,
-            state=state,
+            state=state_name,
             started_at=self.options.started_at,
             sequence=self.sequence,
             generation=self.number,
@@ -190,19 +190,19 @@ class JobState:
             epoch=position.epoch,
             epochs=0 if epochs >= ENDLESS else epochs,
             step=position.step,
-            samples_per_second=self.round.pace * len(self.round.active) if state == "running" else 0.0,
-            reason=self._reason[:MAX_TEXT_LENGTH],
+            samples_per_second=self.round.pace * len(self.round.active) if state_name == "running" else 0.0,
+            reason=self._idle_reason[:MAX_TEXT_LENGTH],
             traceback=self.last_exception[1][-MAX_TEXT_LENGTH:]
             if self.last_exception and position.step <= self.last_exception[0]
             else "",
         )
 
     @property
-    def _reason(self) -> str:
+    def _idle_reason(self) -> str:
         """The reason why the job does not train, as a text for users.
 
-        A cluster that waits for launches is never reported as over, as the controller would then release the cluster's
-        nodes.
+        A cluster that waits for launches is never reported as finished, as the controller would then release the
+        cluster's nodes.
         """
         if self.options.waits and self.phase is Phase.OVER:
             return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 FORMATIONS = 10  # limit of failed formations in a row
 RESTARTS = 20  # limit of restarts in a row without progress
 DIVERGENCES = 3  # limit of differences between the workers' states
-AT_ONCE = 3  # number of attempts without a pause
+ATTEMPTS_AT_ONCE = 3  # number of attempts without a pause
 LONGEST_PAUSE = 30.0  # seconds of the longest pause between attempts
 NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")  # numbers in error messages are ignored, as sizes differ between workers
 
@@ -24,7 +24,7 @@ class FailureCounts:
     errors: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
     common_error: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
 
-    def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
+    def record_exception(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
         """Record the exception of a member's script; return whether a retry of the job is useless.
 
         A retry is useless if all members raised the same error at the same step a second time; numbers in errors are
@@ -40,13 +40,13 @@ class FailureCounts:
         """Whether this error, raised at this step, may already have been announced."""
         return bool(self.errors) or self.common_error == (step, NUMBER_PATTERN.sub("#", error))
 
-    def formation_failed(self, now: float) -> str | None:
+    def count_failed_formation(self, now: float) -> str | None:
         """Count a failed formation; return the reason to give the job up, or None to try again."""
         self.formations += 1
         self.until = now + pause_seconds(self.formations)
         return f"{self.formations} generations in a row could not be formed" if self.formations >= FORMATIONS else None
 
-    def restarted(self, now: float) -> str | None:
+    def count_restart(self, now: float) -> str | None:
         """Count a restart; return the reason to give the job up, or None to continue."""
         self.restarts += 1
         self.until = max(self.until, now + pause_seconds(self.restarts))
@@ -54,12 +54,12 @@ class FailureCounts:
             f"{self.restarts} restarts in a row, none of which got any further" if self.restarts >= RESTARTS else None
         )
 
-    def diverged(self) -> bool:
+    def count_divergence(self) -> bool:
         """Count a difference between the workers' states; return whether there were too many differences."""
         self.divergences += 1
         return self.divergences > DIVERGENCES
 
-    def formed(self) -> None:
+    def reset_formations(self) -> None:
         self.formations, self.errors = 0, {}
 
     def record_safe_step(self, step: int) -> None:
@@ -76,4 +76,4 @@ def pause_seconds(failures: int) -> float:
 
     The result is 0 for the first failures, then doubles with each failure up to a limit.
     """
-    return 0.0 if failures <= AT_ONCE else float(min(LONGEST_PAUSE, 2.0 ** (failures - AT_ONCE)))
+    return 0.0 if failures <= ATTEMPTS_AT_ONCE else float(min(LONGEST_PAUSE, 2.0 ** (failures - ATTEMPTS_AT_ONCE)))

@@ -8,9 +8,9 @@ from dyntrain.training import events
 from dyntrain.training.journal import MembersGivenUp
 from dyntrain.training.protocol.messages import Position, StepVerdict
 from dyntrain.training.protocol.slots import nodes_of
-from dyntrain.training.session.generation.divergence import difference
+from dyntrain.training.session.generation.divergence import describe_difference
 from dyntrain.training.session.generation.generation import SettlementReason, settle
-from dyntrain.training.session.generation.merging import segment
+from dyntrain.training.session.generation.merging import merge_check_ins
 from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler
 from dyntrain.training.session.generation.release import Release
@@ -19,10 +19,10 @@ from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
 from dyntrain.training.session.phases.loops import bring_workers_to_loop, finish_loop, orders_between_loops
-from dyntrain.training.session.phases.rollback import go_back, restart
+from dyntrain.training.session.phases.rollback import restart, revert_state
 from dyntrain.training.session.phases.wanted import next_wanted_instances, server_nodes, wanted_instances
 
-NEVER_JOINED = (
+NEVER_JOINED_REASON = (
     "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and needs "
     "--dt-scripts"
 )
@@ -33,8 +33,8 @@ def advance(job: JobState, now: float) -> list[Order]:
 
     A member without a connection would miss the decision; soon the member connects again or is treated as lost.
     """
-    members, release = job.roster.members, job.round.release
-    if any(instance in members for instance in job.roster.absent):
+    members, survivor_release = job.roster.members, job.round.release
+    if any(instance_id in members for instance_id in job.roster.absent):
         return []
     match job.phase:
         case Phase.WAITING:
@@ -45,50 +45,51 @@ def advance(job: JobState, now: float) -> list[Order]:
             return go_when_prepared(job, now)
         case Phase.TRAINING if job.round.checked_in and set(job.round.checked_in) >= set(members):
             return _decide_at_boundary(job, now)
-        case Phase.RELEASING if release is not None and release.verdict is not None:
-            return _finish_release(job, release, release.verdict, now)
+        case Phase.RELEASING if survivor_release is not None and survivor_release.verdict is not None:
+            return _finish_release(job, survivor_release, survivor_release.verdict, now)
     return []
 
 
-def call_back(job: JobState) -> list[Order]:
+def call_back_wanted(job: JobState) -> list[Order]:
     return [] if job.phase is Phase.OVER else job.roster.call_back_nodes(wanted_instances(job) or ())
 
 
-def refused_everywhere(job: JobState, now: float) -> list[Order]:
+def fail_if_refused(job: JobState, now: float) -> list[Order]:
     if (complaint := _complaint_of_every_node(job, job.roster.refused)) is None:
         return []
     instance, reason = complaint
     return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {reason}", now)
 
 
-def joined_nowhere(job: JobState, now: float) -> list[Order]:
+def fail_if_unjoined(job: JobState, now: float) -> list[Order]:
     if (complaint := _complaint_of_every_node(job, job.roster.never_joined)) is None:
         return []
-    instance, reason = complaint
-    return fail(job, f"{NEVER_JOINED}; on {instance} {reason}", now)
+    instance_id, reason = complaint
+    return fail(job, f"{NEVER_JOINED_REASON}; on {instance_id} {reason}", now)
 
 
 def _complaint_of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
     """Return one node and the reason why its worker cannot train, if `complaints` has a reason for every wanted node.
 
-    Return None otherwise, and whenever a worker may still be able to train. If only one node's worker cannot train, the
-    node's data may be the cause. If no node's worker can train, the script is the cause, and retries are useless.
+    Return None if a wanted node has no reason, or if a worker may still be able to train. If only one node's worker
+    cannot train, the node's data may be the cause. If no node's worker can train, the script is the cause, and retries
+    are useless.
     """
     roster = job.roster
-    nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]
+    wanted_nodes = [instance_id for instance_id in (wanted_instances(job) or ()) if instance_id in roster.nodes]
     is_waiting = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
-    if not is_waiting or len(nodes) < job.options.workers or not set(nodes) <= set(complaints):
+    if not is_waiting or len(wanted_nodes) < job.options.workers or not set(wanted_nodes) <= set(complaints):
         return None
-    return nodes[0], complaints[nodes[0]]
+    return wanted_nodes[0], complaints[wanted_nodes[0]]
 
 
 def _start_generation(job: JobState, now: float) -> list[Order]:
     roster, options = job.roster, job.options
-    listed_nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]
-    expected_nodes = [instance for instance in listed_nodes if roster.cooling_record(instance) is None]
+    listed_nodes = [instance_id for instance_id in (wanted_instances(job) or ()) if instance_id in roster.nodes]
+    expected_nodes = [instance_id for instance_id in listed_nodes if roster.cooling_record(instance_id) is None]
     if listed_nodes and not expected_nodes and not roster.any_stood_by:
-        record = roster.cooling_record(listed_nodes[0])
-        reason = record.reason if record else ""
+        failure_record = roster.cooling_record(listed_nodes[0])
+        reason = failure_record.reason if failure_record else ""
         return fail(job, f"no worker could start, on any node; the last time on {listed_nodes[0]}: {reason}", now)
     missing_nodes = [instance for instance in expected_nodes if not roster.has_all_processes(instance, roster.standing)]
     has_enough_nodes = len(expected_nodes) >= (options.workers if job.number == 0 else options.limits.min_workers)
@@ -96,8 +97,8 @@ def _start_generation(job: JobState, now: float) -> list[Order]:
         return []
     decision = settle((), roster.ready_nodes(), wanted_instances(job), options.limits, _group_is_ready(job, now))
     job.pause(None if decision.members else decision.reason, now)
-    candidates = decision.members or [instance for instance in expected_nodes if instance not in missing_nodes]
-    origin = job.origin({instance: roster.standing[instance] for instance in roster.process_names(candidates)})
+    candidates = decision.members or [instance_id for instance_id in expected_nodes if instance_id not in missing_nodes]
+    origin = job.choose_origin({instance: roster.standing[instance] for instance in roster.process_names(candidates)})
     if job.no_commit and not (
         origin.commit or origin.safe
     ):  # otherwise the job would silently start from the beginning
@@ -123,19 +124,19 @@ def _decide_at_boundary(job: JobState, now: float) -> list[Order]:
     position = positions.pop()
     orders: list[Order] = []
     if position != job.position:
-        orders.append(Announce(segment(job.number, job.position, position, check_ins, now)))
+        orders.append(Announce(merge_check_ins(job.number, job.position, position, check_ins, now)))
         job.position = position
     if not job.roster.members:
         return [*orders, *restart(job, "every worker was lost at the boundary", now)]
-    if description := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
-        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {description}", now)]
+    if description := describe_difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
+        return [*orders, *revert_state(job, f"workers differ in state at step {position.step}: {description}", now)]
     if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in check_ins.values()):
         return [*orders, *finish_loop(job, job.members_present(), now)]
     present_members = job.members_present()
-    intact = len(present_members) == len(job.round.instances)
-    if position.offset and intact and not _may_change_in_mid_epoch(job):
+    all_present = len(present_members) == len(job.round.instances)
+    if position.offset and all_present and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    return orders + _continue_with_wanted(job, present_members, position, intact, now)
+    return orders + _continue_with_wanted(job, present_members, position, all_present, now)
 
 
 def _continue_with_wanted(
@@ -156,10 +157,10 @@ def _continue_with_wanted(
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
         return []
-    members = roster.process_names(decision.members)
-    if intact and members == job.round.instances:
+    member_names = roster.process_names(decision.members)
+    if intact and member_names == job.round.instances:
         return proceed(job)
-    return form(job, members, Origin(position), holding_members, now)
+    return form(job, member_names, Origin(position), holding_members, now)
 
 
 def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
@@ -175,7 +176,7 @@ def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list
 def _may_change_in_mid_epoch(job: JobState) -> bool:
     if job.options.boundary == "segment" or job.target is None:
         return True
-    return any(instance in job.target.leave_by for instance in job.roster.members)
+    return any(instance_id in job.target.leave_by for instance_id in job.roster.members)
 
 
 # ---- after a loss
@@ -192,12 +193,12 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
     if job.options.recovery == "restart" or lost_server_hosts or not members:
         return restart(job, f"worker on {instance} lost: {reason}", now)
     job.enter(Phase.RELEASING, now)
-    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # workers do not repeat check-ins
-    job.round.release = _release(job, now, stops)
+    script_stops = any(check_in.stop for check_in in job.round.checked_in.values())  # workers do not repeat check-ins
+    job.round.release = _new_release(job, now, script_stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
         *record_lost_members(job, now),
-        *job.round.release.ask(members),
+        *job.round.release.ask_status(members),
     ]
 
 
@@ -213,7 +214,7 @@ def record_lost_members(job: JobState, now: float) -> list[Order]:
     return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(lost_members)), at=now))]
 
 
-def _release(job: JobState, now: float, stops: bool) -> Release:
+def _new_release(job: JobState, now: float, stops: bool) -> Release:
     return Release(job.number, len(job.round.instances), now, stops)
 
 
@@ -225,11 +226,11 @@ def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     step are freed from this step.
     """
     job.enter(Phase.RELEASING, now)
-    job.round.release = _release(job, now, stops=True)
+    job.round.release = _new_release(job, now, stops=True)
     reason = "the script stops the job"
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
-        *job.round.release.ask(job.roster.members),
+        *job.round.release.ask_status(job.roster.members),
     ]
 
 
@@ -238,24 +239,24 @@ def _finish_release(job: JobState, release: Release, position: Position, now: fl
 
     If the script was stopping the job, the loop over epochs is finished instead.
     """
-    verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
-    orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
-    seconds = now - release.began
-    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=seconds, at=now)))
-    park(job, position, now, release.behind)
+    verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.finished_exchanges)
+    orders: list[Order] = [ToWorker(instance_id, verdict) for instance_id in job.members_present()]
+    release_seconds = now - release.began
+    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=release_seconds, at=now)))
+    park(job, position, now, release.workers_behind)
     if not (release.stops and job.round.holders):
         return orders + advance(job, now)
     return orders + finish_loop(job, job.round.holders, now)
 
 
 def park(job: JobState, position: Position, now: float, behind: Collection[str] = ()) -> None:
-    holders = [instance for instance in job.roster.members if instance not in behind]
-    job.position, job.round = position, job.round.parked(holders, waits=job.round.checked_in)
+    holders = [instance_id for instance_id in job.roster.members if instance_id not in behind]
+    job.position, job.round = position, job.round.as_parked(holders, waits=job.round.checked_in)
     job.enter(Phase.PARKED, now)
 
 
 def _form_from_parked(job: JobState, now: float) -> list[Order]:
-    present_holders = [instance for instance in job.members_present() if instance in job.round.holders]
+    present_holders = [instance_id for instance_id in job.members_present() if instance_id in job.round.holders]
     if not present_holders:
         return restart(job, "every worker that held the state was lost", now)
     if job.between_loops:

@@ -6,10 +6,10 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Leave
 from dyntrain.training.protocol.node_messages import Retire, StopGroup
 from dyntrain.training.session.job.state import JobState, Phase
-from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, StopCoordinator, ToNode, ToWorker
 
 
-def end(job: JobState, now: float) -> list[Order]:
+def finish_job(job: JobState, now: float) -> list[Order]:
     roster = job.roster
     job.writer = next(iter(job.members_present()), None)  # worker 0, unless it is lost
     orders: list[Order] = [
@@ -18,8 +18,8 @@ def end(job: JobState, now: float) -> list[Order]:
     ]
     leave_message = Leave(generation=job.number, reason="job finished", finished=True)
     orders += [
-        ToWorker(instance, leave_message.model_copy(update={"writes": instance == job.writer}))
-        for instance in [*roster.members, *roster.standing, *roster.passing]
+        ToWorker(instance_id, leave_message.model_copy(update={"writes": instance_id == job.writer}))
+        for instance_id in [*roster.members, *roster.standing, *roster.passing]
     ]
     roster.leaving, roster.members = dict(roster.members), {}
     job.outcome = "finished"
@@ -34,7 +34,7 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
         Announce(events.Failed(reason=reason, at=now)),
     ]
     hellos = {**roster.members, **roster.leaving, **roster.standing, **roster.passing}
-    orders += [DropWorker(instance, hello.pid, reason) for instance, hello in hellos.items()]
+    orders += [DropWorker(instance_id, hello.pid, reason) for instance_id, hello in hellos.items()]
     roster.members, roster.leaving, roster.standing, roster.passing = {}, {}, {}, {}
     job.phase, job.outcome, job.failure = Phase.OVER, "failed", reason
     return orders + close_when_all_left(job)
@@ -45,13 +45,13 @@ def close_when_all_left(job: JobState) -> list[Order]:
     if job.phase is not Phase.OVER or job.roster.leaving or job.awaited or job.closed:
         return []
     job.closed = True
-    orders: list[Order] = [ToNode(instance, Retire(reason=f"job {job.outcome}")) for instance in job.roster.nodes]
-    return [*orders, Over(job.outcome)]
+    orders: list[Order] = [ToNode(instance_id, Retire(reason=f"job {job.outcome}")) for instance_id in job.roster.nodes]
+    return [*orders, StopCoordinator(job.outcome)]
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
     """Stop the ps-lite processes of the given generation and of earlier generations."""
     if not generation:
         return []
-    base_nodes = [instance for instance, node in job.roster.nodes.items() if node.hello.base]
-    return [ToNode(instance, StopGroup(generation=generation)) for instance in base_nodes]
+    base_nodes = [instance_id for instance_id, node in job.roster.nodes.items() if node.hello.base]
+    return [ToNode(instance_id, StopGroup(generation=generation)) for instance_id in base_nodes]

@@ -15,10 +15,10 @@ from collections.abc import Collection
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
 from dyntrain.training.protocol.slots import node_of, nodes_of
-from dyntrain.training.session.generation.divergence import difference
+from dyntrain.training.session.generation.divergence import describe_difference
 from dyntrain.training.session.generation.form_orders import members_with_copies, plan_formation
 from dyntrain.training.session.generation.generation import Generation, Member, cause_of, describe_cause
-from dyntrain.training.session.generation.merging import slowest
+from dyntrain.training.session.generation.merging import longest_durations
 from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler, plan_group
 from dyntrain.training.session.job.round import PsGroup, Round
@@ -26,7 +26,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import stop_groups
 from dyntrain.training.session.phases.engine import engine_of, forget_rendezvous
-from dyntrain.training.session.phases.rollback import go_back
+from dyntrain.training.session.phases.rollback import revert_state
 from dyntrain.training.session.phases.wanted import server_nodes, wanted_instances
 
 NOT_WANTED, NODE_INCOMPLETE = "not in the target", "a process of its node is missing: all of them join again"
@@ -104,8 +104,8 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     return [
         *_record_settlement(job, generation, origin, set(previous_members), job_or_loop_begins, now),
         *group.orders,
-        *(ToWorker(instance, leave) for instance, leave in leave_messages.items()),
-        *(ToWorker(instance, order) for instance, order in job.round.forms.items()),
+        *(ToWorker(instance_id, message) for instance_id, message in leave_messages.items()),
+        *(ToWorker(instance_id, order) for instance_id, order in job.round.forms.items()),
     ]
 
 
@@ -119,18 +119,18 @@ def _record_settlement(
 ) -> list[Order]:
     """Make the journal entries and the event that record a decided generation.
 
-    `begins` says whether the job or a loop over epochs begins with this generation.
+    `job_or_loop_begins` says whether the job or a loop over epochs begins with this generation.
     """
-    source = job.roster.members[generation.source]
+    source_worker = job.roster.members[generation.source]
     begin_entry = journal.JobBegun(
         job=job.options.job,
-        epochs=source.epochs,
-        samples=source.samples,
-        drawn_from=source.drawn_from,
-        global_batch=source.global_batch,
-        seed=source.seed,
-        batching=source.batching,
-        layout=source.layout,
+        epochs=source_worker.epochs,
+        samples=source_worker.samples,
+        drawn_from=source_worker.drawn_from,
+        global_batch=source_worker.global_batch,
+        seed=source_worker.seed,
+        batching=source_worker.batching,
+        layout=source_worker.layout,
         from_epoch=job.position.epoch if job.loop else 0,
         at=now,
     )
@@ -139,7 +139,7 @@ def _record_settlement(
         job_or_loop_begins or earlier_terms is None or earlier_terms.epochs != begin_entry.epochs
     )  # a resumed job may train longer
     if job_or_loop_begins:
-        job.agree(begin_entry)
+        job.record_terms(begin_entry)
     generation_entry = journal.GenerationSettled(
         number=job.number,
         members=generation.instances,
@@ -152,18 +152,18 @@ def _record_settlement(
         hosts=dict(job.round.group.hosts),
         loop=job.loop,
     )
-    joining = tuple(instance for instance in generation.instances if instance not in previous)
-    leaving = tuple(sorted(job.roster.leaving))
-    cause = cause_of(previous, job.round.holders, leaving, origin)
+    joiners = tuple(instance_id for instance_id in generation.instances if instance_id not in previous)
+    leavers = tuple(sorted(job.roster.leaving))
+    cause = cause_of(previous, job.round.holders, leavers, origin)
     forming_event = events.Forming(
         number=job.number,
         members=generation.instances,
         position=job.position,
         commit=origin.commit,
         safe=origin.source,
-        cause=describe_cause(cause, nodes_of([*joining, *leaving]), job.causes),
-        joining=joining,
-        leaving=leaving,
+        cause=describe_cause(cause, nodes_of([*joiners, *leavers]), job.causes),
+        joining=joiners,
+        leaving=leavers,
         at=now,
     )
     orders: list[Order] = [Journal(begin_entry)] if job_or_loop_begins else []
@@ -176,7 +176,7 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
     job.enter(Phase.FORMING, now)
-    return [ToWorker(instance, Go(generation=job.number)) for instance in members]
+    return [ToWorker(instance_id, Go(generation=job.number)) for instance_id in members]
 
 
 def finish_formation(job: JobState, now: float) -> list[Order]:
@@ -184,26 +184,26 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
 
     The members do not wait for workers that leave.
     """
-    formed, generation = job.round.formed, job.round.generation
-    if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
+    states, generation = job.round.formed, job.round.generation
+    if job.phase is not Phase.FORMING or generation is None or set(states) < set(job.roster.members):
         return []
-    digests = {state.digest for state in formed.values()}
+    digests = {state.digest for state in states.values()}
     if len(digests) > 1:
-        digests_of = ", ".join(f"{instance} {state.digest}" for instance, state in formed.items())
-        description = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
-        return go_back(job, f"workers differ in state after forming generation {job.number}: {description}", now)
+        digest_text = ", ".join(f"{name} {state.digest}" for name, state in states.items())
+        description = describe_difference({name: state.checks for name, state in states.items()}) or digest_text
+        return revert_state(job, f"workers differ in state after forming generation {job.number}: {description}", now)
     job.enter(Phase.TRAINING, now)
     job.round.progress_at = now
     forget_rendezvous(job)
-    job.trouble.formed()
+    job.trouble.reset_formations()
     orders = proceed(job)
     orders += stop_groups(job, job.number - 1)
     formed_event = events.Formed(
         generation=job.number,
         members=generation.instances,
         digest=digests.pop(),
-        phases=slowest(state.phases for state in formed.values()),
-        background=slowest(state.background for state in formed.values()),
+        phases=longest_durations(state.phases for state in states.values()),
+        background=longest_durations(state.background for state in states.values()),
         at=now,
     )
     return [*orders, Announce(formed_event)]
@@ -226,10 +226,10 @@ def proceed(job: JobState) -> list[Order]:
     """
     job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]
-    job.commits_from(committer, job.number)
+    job.set_committer(committer, job.number)
     proceed_message = Proceed(generation=job.number, position=job.position)
     commit_message = proceed_message.model_copy(update={"commit": True, "keep": job.kept_commits})
     return [
-        ToWorker(instance, commit_message if instance == committer else proceed_message)
-        for instance in job.roster.members
+        ToWorker(instance_id, commit_message if instance_id == committer else proceed_message)
+        for instance_id in job.roster.members
     ]

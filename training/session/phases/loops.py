@@ -15,12 +15,12 @@ from collections.abc import Collection
 
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Leave, LoopOver, WorkerHello
-from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToWorker
-from dyntrain.training.session.phases.ending import end, fail, stop_groups
+from dyntrain.training.session.phases.ending import fail, finish_job, stop_groups
 
-TOO_FAR = "the job is in an earlier loop over epochs, and no process can return to a loop: start afresh"
+TOO_FAR_REASON = "the job is in an earlier loop over epochs, and no process can return to a loop: start afresh"
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
@@ -29,13 +29,13 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     Members that are not in `holders` have not applied the loop's last step.
     """
     members = job.roster.members
-    members_behind = [instance for instance in members if instance not in holders]
+    members_behind = [instance_id for instance_id in members if instance_id not in holders]
     if not any(hello.another for hello in members.values()):
-        return [*_dismiss(job, members_behind), *end(job, now)]
+        return [*_dismiss_members(job, members_behind), *finish_job(job, now)]
     reached_position, job.loop, job.between_loops = job.position, job.loop + 1, True
-    job.position, job.script_ended = reached_position.next_loop, set()
+    job.position, job.script_ended = reached_position.next_loop_start, set()
     job.starts[job.loop] = job.position
-    remaining_holders = [instance for instance in job.members_present() if instance in holders]
+    remaining_holders = [instance_id for instance_id in job.members_present() if instance_id in holders]
     job.writer = next(iter(remaining_holders), None)
     finish_entry = journal.LoopFinished(
         loop=job.loop, reached=reached_position, holders=tuple(remaining_holders), writer=job.writer, at=now
@@ -44,12 +44,12 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
         Journal(finish_entry),
         Announce(events.LoopFinished(loop=job.loop, position=reached_position, at=now)),
     ]
-    job.round = job.round.parked(remaining_holders, waits=remaining_holders)
+    job.round = job.round.as_parked(remaining_holders, waits=remaining_holders)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
-    orders += [loop_over_order(job, instance) for instance in remaining_holders]
-    for instance in members_behind:
-        orders += skip_loop(job, members.pop(instance))
+    orders += [loop_over_order(job, instance_id) for instance_id in remaining_holders]
+    for instance_id in members_behind:
+        orders += skip_loop(job, members.pop(instance_id))
     for hello in list(job.roster.standing.values()):
         orders += skip_loop(job, hello)
     return [*orders, *stop_groups(job, job.number)]
@@ -57,8 +57,8 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
 
 def loop_over_order(job: JobState, instance: str) -> Order:
     """Make the order that tells a member with the state that the loop over epochs has ended."""
-    writes = instance == job.writer
-    order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
+    is_writer = instance == job.writer
+    order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=is_writer)
     return ToWorker(instance, order)
 
 
@@ -67,12 +67,12 @@ def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
 
     The worker sends a message from the next loop, which may also be over.
     """
-    instance = hello.name
-    job.roster.standing.pop(instance, None)
-    job.roster.passing[instance] = hello
+    instance_id = hello.name
+    job.roster.standing.pop(instance_id, None)
+    job.roster.passing[instance_id] = hello
     next_loop = hello.loop + 1
     order = LoopOver(generation=job.number, loop=next_loop, position=job.starts[next_loop], holds=False)
-    return [ToWorker(instance, order)]
+    return [ToWorker(instance_id, order)]
 
 
 def bring_workers_to_loop(job: JobState, loop: int) -> list[Order]:
@@ -82,16 +82,16 @@ def bring_workers_to_loop(job: JobState, loop: int) -> list[Order]:
     """
     job.loop, job.between_loops = loop, False
     orders: list[Order] = []
-    for instance, hello in list(job.roster.standing.items()):
+    for instance_id, hello in list(job.roster.standing.items()):
         if hello.loop < loop:
             orders += skip_loop(job, hello)
         elif hello.loop > loop:
-            job.roster.standing.pop(instance)
-            orders += start_afresh(job, hello, TOO_FAR)
+            job.roster.standing.pop(instance_id)
+            orders += replace_process(job, hello, TOO_FAR_REASON)
     return orders
 
 
-def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
+def replace_process(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
     restart_orders = [] if job.phase is Phase.OVER else job.roster.repeat_replacement(hello.name, hello.pid, reason)
@@ -102,7 +102,7 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
     """Return the orders due between two loops over epochs, or None once all members have reached the next loop."""
     members = job.roster.members
     ended_members = job.script_ended & set(members)
-    entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    entered_members = {instance_id for instance_id, hello in members.items() if hello.loop == job.loop}
     if ended_members and entered_members:
         return fail(
             job,
@@ -111,12 +111,12 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
             now,
         )
     if ended_members == set(members):
-        return end(job, now)
+        return finish_job(job, now)
     if entered_members != set(members):
         return []
     first_worker, *other_workers = members.values()
-    problem = disagreement(first_worker, other_workers)
-    return fail(job, problem, now) if problem else None
+    conflict = find_disagreement(first_worker, other_workers)
+    return fail(job, conflict, now) if conflict else None
 
 
 def late_members(job: JobState) -> list[str]:
@@ -125,12 +125,12 @@ def late_members(job: JobState) -> list[str]:
     As long as no member has reached the next loop, none is late, as the scripts may be at their final work.
     """
     members = job.roster.members
-    entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    entered_members = {instance_id for instance_id, hello in members.items() if hello.loop == job.loop}
     return sorted(set(members) - entered_members - job.script_ended) if entered_members else []
 
 
-def _dismiss(job: JobState, behind: Collection[str]) -> list[Order]:
+def _dismiss_members(job: JobState, behind: Collection[str]) -> list[Order]:
     leave_message = Leave(generation=job.number, reason="the job ends with a step that this worker has not applied")
-    for instance in behind:
-        job.roster.leaving[instance] = job.roster.members.pop(instance)
-    return [ToWorker(instance, leave_message) for instance in behind]
+    for instance_id in behind:
+        job.roster.leaving[instance_id] = job.roster.members.pop(instance_id)
+    return [ToWorker(instance_id, leave_message) for instance_id in behind]

@@ -12,29 +12,29 @@ from dyntrain.training.session.orders import Announce, DropWorker, Journal, Orde
 from dyntrain.training.session.phases.ending import fail, stop_groups
 
 
-def take_back(job: JobState, reason: str, now: float) -> list[Order]:
+def cancel_generation(job: JobState, reason: str, now: float) -> list[Order]:
     """Cancel a generation before any member has begun to form the group of processes.
 
     Members that hold the state keep their processes and wait for the next order; joining workers stand by again.
     """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
-    give_up_reason = job.trouble.formation_failed(now)
+    give_up_reason = job.trouble.count_failed_formation(now)
     orders: list[Order] = [
         Announce(events.TakenBack(generation=job.number, reason=reason, at=now)),
         *stop_groups(job, job.number),
     ]
     members = roster.members
-    roster.members = {instance: hello for instance, hello in members.items() if instance in holders}
-    for instance, hello in members.items():
-        if instance not in holders:
-            roster.absent.pop(instance, None)
+    roster.members = {instance_id: hello for instance_id, hello in members.items() if instance_id in holders}
+    for instance_id, hello in members.items():
+        if instance_id not in holders:
+            roster.absent.pop(instance_id, None)
             roster.add_standing(hello)
     if roster.members:
         kept_members = tuple(member for member in generation.members if member.instance_id in roster.members)
         waiting_members = job.round.waits | job.round.prepared
         job.round = replace(
-            job.round.parked(roster.members, waiting_members), generation=replace(generation, members=kept_members)
+            job.round.as_parked(roster.members, waiting_members), generation=replace(generation, members=kept_members)
         )
         job.enter(Phase.PARKED, now)
     else:
@@ -47,9 +47,9 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     return orders
 
 
-def go_back(job: JobState, reason: str, now: float) -> list[Order]:
+def revert_state(job: JobState, reason: str, now: float) -> list[Order]:
     """Restart from the last state that all members had in common, because the members' states differ."""
-    if job.trouble.diverged():
+    if job.trouble.count_divergence():
         return fail(job, f"{reason}; this has happened too often", now)
     return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
 
@@ -68,15 +68,15 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
         Journal(journal.Restarted(generation=job.number, reason=reason, at=now, void_copies=void_copies)),
     ]
     if job.phase is Phase.FORMING:
-        job.trouble.formation_failed(now)
-    give_up_reason = job.trouble.restarted(now)
+        job.trouble.count_failed_formation(now)
+    give_up_reason = job.trouble.count_restart(now)
     killed_workers = job.roster.remove_members()
-    job.roster.replaced.update({instance: hello.pid for instance, hello in killed_workers.items()})
+    job.roster.replaced.update({instance_id: hello.pid for instance_id, hello in killed_workers.items()})
     job.void_until, job.round = job.number, Round(earlier_pace=job.round.pace)
     job.enter(Phase.WAITING, now)
-    for instance, hello in killed_workers.items():
-        orders.append(DropWorker(instance, hello.pid, reason))
-        if instance in job.roster.nodes:
-            orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
+    for instance_id, hello in killed_workers.items():
+        orders.append(DropWorker(instance_id, hello.pid, reason))
+        if instance_id in job.roster.nodes:
+            orders.append(ToNode(instance_id, RestartWorker(pid=hello.pid, reason=reason)))
     orders += stop_groups(job, job.number)
     return orders + (fail(job, f"{give_up_reason}; the last: {reason}", now) if give_up_reason else [])

@@ -34,15 +34,15 @@ def next_wanted_instances(job: JobState) -> Sequence[str] | None:
 
     A base node remains wanted until its successor can replace the base node at a boundary.
     """
-    names = wanted_instances(job)
-    if names is None or job.target is None:
+    wanted_names = wanted_instances(job)
+    if wanted_names is None or job.target is None:
         return None
     replaced_nodes = _replaced_nodes(job)
     kept_nodes = {node: successor for node, successor in job.target.replacing.items() if node not in replaced_nodes}
     waiting_successors = {successor for successor in kept_nodes.values() if successor not in job.roster.members}
     return [
-        *(instance for instance in names if instance not in waiting_successors),
-        *(node for node in kept_nodes if node not in names),
+        *(instance_id for instance_id in wanted_names if instance_id not in waiting_successors),
+        *(node for node in kept_nodes if node not in wanted_names),
     ]
 
 
@@ -54,9 +54,9 @@ def server_nodes(job: JobState, members: Collection[str] = ()) -> dict[str, Conn
     """
     replaced_nodes, all_members_serve = _replaced_nodes(job), job.options.servers == "all"
     return {
-        instance: node
-        for instance, node in job.roster.nodes.items()
-        if instance not in replaced_nodes and (node.hello.base or (all_members_serve and instance in members))
+        instance_id: node
+        for instance_id, node in job.roster.nodes.items()
+        if instance_id not in replaced_nodes and (node.hello.base or (all_members_serve and instance_id in members))
     }
 
 
@@ -65,11 +65,11 @@ def _replaced_nodes(job: JobState) -> set[str]:
 
     A base node is replaced when its successor can run a server, or when the base node does not train any more.
     """
-    replacing = job.target.replacing if job.target is not None else {}
-    return {node for node, successor in replacing.items() if not _trains_on(job, node) or _can_serve(job, successor)}
+    successors = job.target.replacing if job.target is not None else {}
+    return {node for node, successor in successors.items() if not _is_kept(job, node) or _can_serve(job, successor)}
 
 
-def _trains_on(job: JobState, instance: str) -> bool:
+def _is_kept(job: JobState, instance: str) -> bool:
     """Whether the node stays a member at the next formation; a node that lacks one of its processes leaves."""
     members = job.roster.members
     return instance in members and instance in job.roster.ready_nodes(job.loop, besides=members)

@@ -24,8 +24,8 @@ from dyntrain.training.session.orders import Announce, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, park, release_survivors
 from dyntrain.training.session.phases.engine import forget_rendezvous
 from dyntrain.training.session.phases.formation import finish_formation
-from dyntrain.training.session.phases.loops import loop_over_order, skip_loop, start_afresh
-from dyntrain.training.session.phases.rollback import restart, take_back
+from dyntrain.training.session.phases.loops import loop_over_order, replace_process, skip_loop
+from dyntrain.training.session.phases.rollback import cancel_generation, restart
 from dyntrain.training.session.phases.wanted import wanted_instances
 
 TRAINED_STAGES = frozenset(
@@ -35,26 +35,26 @@ INSIDE_STAGES = frozenset({"creates", "formed"})  # stages between the orders to
 NOT_BACK_REASON = "it did not come back to the coordinator"
 
 
-def recovered(
+def restore_job(
     options: Options, transfer_token: Callable[[], str], entries: Sequence[journal.Entry], now: float
 ) -> JobState:
     """Restore the job from its journal, or begin a new job if the journal is empty."""
     job = JobState(options, transfer_token, Roster(options.budget), since=now)
-    workers: set[str] = set()
+    worker_names: set[str] = set()
     for entry in entries:
         match entry:
             case journal.GenerationSettled():
-                job.round, workers = _round_of(entry), set(entry.pids)
+                job.round, worker_names = _round_of(entry), set(entry.pids)
                 job.number, job.position = entry.number, entry.position
                 job.lineage = job.lineage.add_generation(job.number, job.position)
                 job.loop, job.between_loops = entry.loop, False
                 if entry.loop:
                     job.loops[entry.number] = entry.loop
-                job.commits_from(entry.members[0], entry.number)
+                job.set_committer(entry.members[0], entry.number)
                 if entry.commit:
                     job.began_from = (entry.position, entry.commit)
             case journal.CommitWritten():
-                job.note_commit(entry.position, entry.name, entry.generation)
+                job.record_commit(entry.position, entry.name, entry.generation)
             case journal.CommitFoundUnreadable():
                 job.drop_commit(entry.reason)
             case journal.Restarted():
@@ -67,7 +67,7 @@ def recovered(
                 job.round = Round()
             case journal.LoopFinished():
                 job.loop, job.between_loops, job.writer = entry.loop, True, entry.writer
-                job.position = job.starts[entry.loop] = entry.reached.next_loop
+                job.position = job.starts[entry.loop] = entry.reached.next_loop_start
                 job.round.holders = frozenset(entry.holders)
             case journal.JobFinished():
                 job.outcome, job.position, job.writer = "finished", entry.position, entry.writer
@@ -76,7 +76,7 @@ def recovered(
             case journal.JobResumed():
                 job.round, job.void_until, job.outcome, job.failure = Round(), job.number, "", ""
             case journal.JobBegun():
-                job.agree(entry)
+                job.record_terms(entry)
             case journal.JobLaunched():
                 job.launch = entry.launch
             case journal.TermBegun() | journal.JobClosed():
@@ -84,36 +84,36 @@ def recovered(
             case _:
                 assert_never(entry)
     if job.outcome:
-        job.phase, job.round, job.awaited = Phase.OVER, Round(), workers
+        job.phase, job.round, job.awaited = Phase.OVER, Round(), worker_names
     elif job.round.generation is not None:
         job.phase = Phase.RECOVERING
         job.round.lost.update(job.round.given_up)
-        job.roster.replaced = {instance: job.round.pids[instance] for instance in job.round.given_up}
+        job.roster.replaced = {instance_id: job.round.pids[instance_id] for instance_id in job.round.given_up}
     return job
 
 
 def _round_of(settled: journal.GenerationSettled) -> Round:
     position, holders = settled.position, frozenset(settled.holders)
     members = tuple(Member(name, joined_epoch=position.epoch, joined_at=settled.at) for name in settled.members)
-    source = next((name for name in settled.members if name in holders), settled.members[0])
-    generation = Generation(settled.number, members, position, source)
+    source_name = next((name for name in settled.members if name in holders), settled.members[0])
+    generation = Generation(settled.number, members, position, source_name)
     return Round(generation=generation, holders=holders, pids=settled.pids, group=PsGroup(settled.hosts))
 
 
-def member_returned(job: JobState, hello: WorkerHello) -> bool:
+def accept_returned_member(job: JobState, hello: WorkerHello) -> bool:
     """Accept a connecting worker that is a member of the journaled generation; return whether it was accepted.
 
     A member that was given up as lost is not accepted. If another process connects in a member's place, the member is
     lost.
     """
-    instance = hello.name
-    if instance not in job.round.instances or instance in job.round.lost:
+    instance_id = hello.name
+    if instance_id not in job.round.instances or instance_id in job.round.lost:
         return False
-    if hello.pid != job.round.pids[instance]:
-        job.round.lost.add(instance)
+    if hello.pid != job.round.pids[instance_id]:
+        job.round.lost.add(instance_id)
         return False
-    job.roster.absent.pop(instance, None)
-    job.roster.members[instance] = hello
+    job.roster.absent.pop(instance_id, None)
+    job.roster.members[instance_id] = hello
     return True
 
 
@@ -138,12 +138,12 @@ def recover(job: JobState, now: float) -> list[Order]:
         return []
     lost_members = sorted(set(job.round.instances) - set(members))
     silent_members = set(lost_members) - job.round.lost  # these may be alive
-    stages = {instance: hello.stage for instance, hello in members.items()}
+    stages = {instance_id: hello.stage for instance_id, hello in members.items()}
     orders: list[Order] = [
         Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost_members), at=now))
     ]
-    for instance in sorted(silent_members):
-        orders += job.roster.replace_worker(instance, job.round.pids[instance], NOT_BACK_REASON, now)
+    for instance_id in sorted(silent_members):
+        orders += job.roster.replace_worker(instance_id, job.round.pids[instance_id], NOT_BACK_REASON, now)
     orders += _continue_from_stages(job, lost_members, now)
     job.round.group.absent = {host: now for host in job.round.group.hosts if host not in nodes}
     return orders + advance(job, now)
@@ -168,16 +168,16 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
         if "free" in current_stages:
             return _repeat_verdict(job, now)
         if lost or "aborted" in current_stages:
-            names = ", ".join(lost) or "a worker"
-            return release_survivors(job, names, NOT_BACK_REASON, now)
+            lost_names = ", ".join(lost) or "a worker"
+            return release_survivors(job, lost_names, NOT_BACK_REASON, now)
         return _resume_training(job, now)
     if current_stages & INSIDE_STAGES:
         if missing_members := lost or members_behind or lost_hosts:
             return restart(job, f"{', '.join(missing_members)} was lost while generation {job.number} was formed", now)
         job.enter(Phase.FORMING, now)
-        waiting = [instance for instance, hello in members.items() if hello.stage == "prepares"]
+        preparing_members = [instance_id for instance_id, hello in members.items() if hello.stage == "prepares"]
         go_message = Go(generation=job.number)
-        return [*(ToWorker(instance, go_message) for instance in waiting), *finish_formation(job, now)]
+        return [*(ToWorker(instance_id, go_message) for instance_id in preparing_members), *finish_formation(job, now)]
     if lost or members_behind or lost_hosts:
         return _cancel_last_generation(
             job, f"the coordinator restarted while generation {job.number} was prepared", now
@@ -189,8 +189,8 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
 def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     """Resume a job between two loops over epochs; some members may not know yet that the earlier loop is over."""
     members, holders = job.roster.members, job.round.holders
-    without_state = [members.pop(instance) for instance in list(members) if instance not in holders]
-    for hello in without_state:
+    stateless_workers = [members.pop(instance_id) for instance_id in list(members) if instance_id not in holders]
+    for hello in stateless_workers:
         if hello.loop == job.loop:
             job.roster.add_standing(hello)
     if not members:
@@ -198,19 +198,19 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     position = job.position
     park(job, position, now)
     orders: list[Order] = []
-    for hello in without_state:
+    for hello in stateless_workers:
         if hello.stage == "aborted":  # the worker may be stuck inside the group
-            orders += start_afresh(
+            orders += replace_process(
                 job, hello, "it lacks the last step of a loop over epochs, and may be inside the loop's group"
             )
         elif hello.loop < job.loop:
             orders += skip_loop(job, hello)
-    for instance, hello in members.items():
+    for instance_id, hello in members.items():
         if hello.stage == "aborted":
             verdict = StepVerdict(generation=hello.generation or 0, position=position)
-            orders.append(ToWorker(instance, verdict))
+            orders.append(ToWorker(instance_id, verdict))
         if hello.loop < job.loop:
-            orders.append(loop_over_order(job, instance))
+            orders.append(loop_over_order(job, instance_id))
     return orders
 
 
@@ -247,7 +247,7 @@ def _repeat_verdict(job: JobState, now: float) -> list[Order]:
     ]
     verdict = StepVerdict(generation=job.number, position=free_positions[0])
     park(job, free_positions[0], now)
-    return [ToWorker(instance, verdict) for instance in members]
+    return [ToWorker(instance_id, verdict) for instance_id in members]
 
 
 def _cancel_last_generation(job: JobState, reason: str, now: float) -> list[Order]:
@@ -256,9 +256,9 @@ def _cancel_last_generation(job: JobState, reason: str, now: float) -> list[Orde
     Members that had been ordered to abort their step do not know the verdict (the last valid step) yet, so the verdict
     is sent to these members.
     """
-    verdicts = [
-        ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))
-        for instance, hello in job.roster.members.items()
+    verdict_orders = [
+        ToWorker(instance_id, StepVerdict(generation=hello.generation or 0, position=job.position))
+        for instance_id, hello in job.roster.members.items()
         if hello.stage == "aborted"
     ]
-    return [*verdicts, *take_back(job, reason, now)]
+    return [*verdict_orders, *cancel_generation(job, reason, now)]

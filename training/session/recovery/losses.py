@@ -18,7 +18,7 @@ from dyntrain.training.session.phases.decisions import (
 )
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.loops import late_members
-from dyntrain.training.session.phases.rollback import restart, take_back
+from dyntrain.training.session.phases.rollback import cancel_generation, restart
 from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.waiting import find_late_members, preparation_limit
 
@@ -32,9 +32,9 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
     """
     job.roster.nodes.pop(instance, None)
     orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
-    group = job.round.group
-    if instance in group.hosts:
-        group.absent[instance] = now
+    ps_group = job.round.group
+    if instance in ps_group.hosts:
+        ps_group.absent[instance] = now
         if job.phase is Phase.RELEASING and instance not in job.roster.members:
             orders += restart(job, f"{instance} was lost with its ps-lite server", now)
     return orders
@@ -43,7 +43,7 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
     """Handle the loss of the generation's ps-lite processes. Before a worker uses these processes, no step is lost."""
     if job.phase is Phase.PREPARING:
-        return take_back(job, reason, now)
+        return cancel_generation(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
 
 
@@ -53,7 +53,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
     Later the worker may connect again, or its supervisor may report that the process has ended.
     """
     roster = job.roster
-    if pid != roster.pid(instance):
+    if pid != roster.pid_of(instance):
         return []
     if instance in roster.standing or instance in roster.passing:
         roster.standing.pop(instance, None)
@@ -68,14 +68,14 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
 def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
     """Handle the loss of a worker; ignore a report about an earlier process (`pid`) of the worker."""
     roster = job.roster
-    if pid is None or pid != roster.pid(instance):
+    if pid is None or pid != roster.pid_of(instance):
         return []
     roster.absent.pop(instance, None)
     if roster.leaving.pop(instance, None):
         return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
     if roster.standing.pop(instance, None) or roster.passing.pop(instance, None):
-        loss_event = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
-        return [DropWorker(instance, pid, reason), loss_event, *replace_worker(job, instance, pid, reason, now)]
+        loss_order = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
+        return [DropWorker(instance, pid, reason), loss_order, *replace_worker(job, instance, pid, reason, now)]
     return _lose_members(job, [instance], reason, now)
 
 
@@ -85,24 +85,24 @@ def replace_worker(job: JobState, instance: str, pid: int, reason: str, now: flo
 
 def _lose_members(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
     """Handle members that are lost at the same time, depending on the generation's phase."""
-    roster, release = job.roster, job.round.release
+    roster, survivor_release = job.roster, job.round.release
     orders: list[Order] = []
-    for instance in instances:
-        roster.absent.pop(instance, None)
-        pid = roster.members.pop(instance).pid
-        orders.append(DropWorker(instance, pid, reason))
-        orders.append(Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now)))
-        orders += replace_worker(job, instance, pid, reason, now)
-    names = ", ".join(instances)
+    for instance_id in instances:
+        roster.absent.pop(instance_id, None)
+        pid = roster.members.pop(instance_id).pid
+        orders.append(DropWorker(instance_id, pid, reason))
+        orders.append(Announce(events.WorkerLost(instance=instance_id, pid=pid, reason=reason, at=now)))
+        orders += replace_worker(job, instance_id, pid, reason, now)
+    lost_names = ", ".join(instances)
     match job.phase:
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
-            return orders + release_survivors(job, names, reason, now)
-        case Phase.RELEASING if release is not None and roster.members:
-            orders += record_lost_members(job, now) + release.ask_after_loss(roster.members)
+            return orders + release_survivors(job, lost_names, reason, now)
+        case Phase.RELEASING if survivor_release is not None and roster.members:
+            orders += record_lost_members(job, now) + survivor_release.ask_after_loss(roster.members)
         case Phase.PREPARING:
-            orders += take_back(job, f"worker on {names} lost: {reason}", now)
+            orders += cancel_generation(job, f"worker on {lost_names} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
-            orders += restart(job, f"worker on {names} lost: {reason}", now)
+            orders += restart(job, f"worker on {lost_names} lost: {reason}", now)
         case Phase.RECOVERING:
             job.round.lost.update(instances)
             orders += recover(job, now)
@@ -123,39 +123,39 @@ def tick(job: JobState, now: float) -> list[Order]:
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
-    if instance := roster.find_overdue_worker(clocks.reconnect, clocks.patience, now):
-        reason = f"no connection for {now - roster.absent[instance]:.1f} s"
-        return worker_lost(job, instance, roster.pid(instance), reason, now)
-    if entry := roster.find_missed_connection(now):
-        return _did_not_connect(job, *entry, now)
-    group = job.round.group
-    absences = group.absent.items()
+    if name := roster.find_overdue_worker(clocks.reconnect_limit, clocks.patience, now):
+        reason = f"no connection for {now - roster.absent[name]:.1f} s"
+        return worker_lost(job, name, roster.pid_of(name), reason, now)
+    if missed_connection := roster.find_missed_connection(now):
+        return _handle_missed_connection(job, *missed_connection, now)
+    ps_group = job.round.group
+    absences = ps_group.absent.items()
     if overdue_hosts := [
         host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)
     ]:
-        names, absent_seconds = ", ".join(overdue_hosts), now - group.absent[overdue_hosts[0]]
-        group.absent = {}
+        host_names, absent_seconds = ", ".join(overdue_hosts), now - ps_group.absent[overdue_hosts[0]]
+        ps_group.absent = {}
         return group_lost(
-            job, f"no connection to {names}, where ps-lite processes run, for {absent_seconds:.0f} s", now
+            job, f"no connection to {host_names}, where ps-lite processes run, for {absent_seconds:.0f} s", now
         )
     waited_seconds = now - job.since
     match job.phase:
         case Phase.PREPARING if late_instances := find_late_members(job.round, roster.members, clocks, waited_seconds):
             allowed_seconds = preparation_limit(job.round, late_instances[0], clocks)
             return _lose_members(job, late_instances, f"not prepared to form within {allowed_seconds:.0f} s", now)
-        case Phase.FORMING if waited_seconds > clocks.formation:
+        case Phase.FORMING if waited_seconds > clocks.formation_limit:
             missing_names = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
-            limit_text = f"not formed within {clocks.formation:.0f} s"
+            limit_text = f"not formed within {clocks.formation_limit:.0f} s"
             return restart(job, f"generation {job.number} {limit_text}; waited for {missing_names}", now)
-        case Phase.RELEASING if waited_seconds > clocks.release:
-            return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
+        case Phase.RELEASING if waited_seconds > clocks.release_limit:
+            return restart(job, f"the survivors were not free within {clocks.release_limit:.0f} s", now)
         case Phase.PARKED if (
-            job.between_loops and waited_seconds > clocks.boundary and (late_instances := late_members(job))
+            job.between_loops and waited_seconds > clocks.boundary_limit and (late_instances := late_members(job))
         ):
             return _lose_members(
                 job,
                 late_instances,
-                f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first",
+                f"not at the next loop over epochs within {clocks.boundary_limit:.0f} s of the first",
                 now,
             )
         case Phase.TRAINING:
@@ -163,9 +163,9 @@ def tick(job: JobState, now: float) -> list[Order]:
                 return orders
         case Phase.OVER if job.awaited and waited_seconds > clocks.patience:
             job.awaited = set()
-    if roster.leaving and waited_seconds > clocks.formation:
-        instance = next(iter(roster.leaving))
-        return worker_lost(job, instance, roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
+    if roster.leaving and waited_seconds > clocks.formation_limit:
+        name = next(iter(roster.leaving))
+        return worker_lost(job, name, roster.pid_of(name), f"did not leave within {clocks.formation_limit:.0f} s", now)
     return [
         *roster.readmit_nodes(now, job.paused is SettlementReason.BELOW_MINIMUM),
         *close_when_all_left(job),
@@ -174,16 +174,16 @@ def tick(job: JobState, now: float) -> list[Order]:
     ]
 
 
-def _did_not_connect(job: JobState, instance: str, entry: UnconnectedWorker, now: float) -> list[Order]:
+def _handle_missed_connection(job: JobState, instance: str, entry: UnconnectedWorker, now: float) -> list[Order]:
     job.roster.unconnected.pop(instance)
-    waited_seconds = f"{now - entry.since:.0f} s"
+    waited_text = f"{now - entry.since:.0f} s"
     start_reason = (
-        f"started, and not connected to the coordinator within {waited_seconds}: "
+        f"started, and not connected to the coordinator within {waited_text}: "
         "it hangs, or its script ends without joining; see its log"
     )
-    reason = f"its connection closed, and it was not back within {waited_seconds}" if entry.stood_by else start_reason
-    loss_event = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
-    return [loss_event, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
+    reason = f"its connection closed, and it was not back within {waited_text}" if entry.stood_by else start_reason
+    loss_order = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
+    return [loss_order, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
 
 
 def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
@@ -192,11 +192,11 @@ def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
     Workers that keep other workers waiting at a boundary for too long are treated as lost. Without waiting workers at a
     boundary, an unknown worker blocks the job inside a step, and a release of the others begins.
     """
-    clocks, checked_in = job.options.clocks, job.round.checked_in
-    late_instances = sorted(set(job.roster.members) - set(checked_in))
-    if checked_in and late_instances and now - job.since > clocks.boundary:
+    clocks, check_ins = job.options.clocks, job.round.checked_in
+    late_instances = sorted(set(job.roster.members) - set(check_ins))
+    if check_ins and late_instances and now - job.since > clocks.boundary_limit:
         return _lose_members(
-            job, late_instances, f"not at the boundary within {clocks.boundary:.0f} s of the first", now
+            job, late_instances, f"not at the boundary within {clocks.boundary_limit:.0f} s of the first", now
         )
     if late_instances and now - max(job.round.progress_at, job.since) > clocks.progress:
         return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)

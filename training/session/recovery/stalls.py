@@ -28,7 +28,7 @@ def watch(job: JobState, now: float) -> list[Order]:
     """Announce the beginning and the end of a stall; called periodically, after the time limits were checked."""
     orders, earlier_stall = _ask_whereabouts(job, now), job.stall
     stall = find_stall(job, now)
-    if earlier_stall is not None and (stall is None or stall.at_what != earlier_stall.at_what):
+    if earlier_stall is not None and (stall is None or stall.identity != earlier_stall.identity):
         job.stall = None
         if job.phase is not Phase.OVER:
             event = events.StallOver(stalled=earlier_stall.stalled, seconds=now - earlier_stall.since, at=now)
@@ -41,7 +41,7 @@ def watch(job: JobState, now: float) -> list[Order]:
 
 
 def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
-    step = job.reached.step
+    step = job.furthest_position.step
     return events.Stalled(
         generation=job.number, step=step, stalled=stall.stalled, waiting=stall.waiting, reason=stall.reason, at=now
     )
@@ -50,7 +50,7 @@ def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
 def find_stall(job: JobState, now: float) -> Stall | None:
     """Find workers that have waited for other workers for longer than STALL_SECONDS, or return None."""
     current_round, members = job.round, job.roster.members
-    present_members = [instance for instance in current_round.instances if instance in members]
+    present_members = [instance_id for instance_id in current_round.instances if instance_id in members]
     match job.phase:
         case Phase.TRAINING if current_round.checked_in:
             position = next(iter(current_round.checked_in.values())).position
@@ -76,9 +76,9 @@ def find_stall(job: JobState, now: float) -> Stall | None:
                 job, present_members, current_round.formed, place, ("has not formed it", "have not formed it"), now
             )
         case Phase.PARKED if job.between_loops:
-            arrived = [instance for instance in present_members if members[instance].loop == job.loop]
+            arrived_members = [instance_id for instance_id in present_members if members[instance_id].loop == job.loop]
             place = f"at loop {job.loop} over epochs"
-            return _stall_at(job, present_members, arrived, place, ("has not arrived", "have not arrived"), now)
+            return _stall_at(job, present_members, arrived_members, place, ("has not arrived", "have not arrived"), now)
     return None
 
 
@@ -90,8 +90,8 @@ def _stall_at(
     phrases: tuple[str, str],
     now: float,
 ) -> Stall | None:
-    late_members = [instance for instance in present_members if instance not in arrived]
-    waiting_members = [instance for instance in present_members if instance in arrived]
+    late_members = [instance_id for instance_id in present_members if instance_id not in arrived]
+    waiting_members = [instance_id for instance_id in present_members if instance_id in arrived]
     if not late_members or not waiting_members or now - job.since <= STALL_SECONDS:
         return None
     fraction = f"{len(waiting_members)} of {len(present_members)} workers"
@@ -108,19 +108,19 @@ def _stall_inside_step(job: JobState, present_members: Sequence[str], now: float
     current_round, since = job.round, max(job.round.progress_at, job.since)
     if not present_members or now - since <= STALL_SECONDS or current_round.asked_at <= since:
         return None
-    silent_members = [instance for instance in present_members if instance not in current_round.whereabouts]
+    silent_members = [instance_id for instance_id in present_members if instance_id not in current_round.whereabouts]
     if silent_members and now - current_round.asked_at <= ANSWER_SECONDS:
         return job.stall
     waiting_members = [
-        instance
-        for instance in present_members
-        if instance in current_round.whereabouts and current_round.whereabouts[instance].waits
+        instance_id
+        for instance_id in present_members
+        if instance_id in current_round.whereabouts and current_round.whereabouts[instance_id].waits
     ]
     busy_members = [
         instance for instance in present_members if instance not in waiting_members and instance not in silent_members
     ]
     step = (
-        max(current_round.whereabouts[instance].position.step for instance in waiting_members) + 1
+        max(current_round.whereabouts[instance_id].position.step for instance_id in waiting_members) + 1
         if waiting_members
         else 0
     )
@@ -134,8 +134,8 @@ def _stall_inside_step(job: JobState, present_members: Sequence[str], now: float
     reason = f"{fraction} wait for the sums of step {step}: {'; '.join(reasons)}"
     if not reasons:
         reason = f"all {len(present_members)} workers are inside step {step}: it is slow, or a server or a link hangs"
-    stalled = tuple(instance for instance in present_members if instance not in waiting_members)
-    return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting_members), reason, since)
+    stalled_members = tuple(instance_id for instance_id in present_members if instance_id not in waiting_members)
+    return Stall((job.phase.value, job.number, str(step)), stalled_members, tuple(waiting_members), reason, since)
 
 
 def _name_instances(instances: Sequence[str], singular: str, plural: str) -> str:
@@ -155,4 +155,4 @@ def _ask_whereabouts(job: JobState, now: float) -> list[Order]:
     ):
         return []
     current_round.asked_at, current_round.whereabouts = now, {}
-    return [ToWorker(instance, Where(generation=job.number)) for instance in job.roster.members]
+    return [ToWorker(instance_id, Where(generation=job.number)) for instance_id in job.roster.members]

@@ -22,7 +22,7 @@ def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> fl
     state_bytes = max((fetch.size for fetch in current_round.fetching.values()), default=0)
     at_epochs_end = current_round.generation is not None and not current_round.generation.position.offset
     is_busy = at_epochs_end and instance in current_round.holders - current_round.waits
-    return (clocks.boundary if is_busy else clocks.formation) + state_bytes / LEAST_SPEED
+    return (clocks.boundary_limit if is_busy else clocks.formation_limit) + state_bytes / LEAST_SPEED
 
 
 def find_late_members(

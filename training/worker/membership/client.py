@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import ControlFile
-from dyntrain.training.protocol.blocking import BlockingConnection, connected
+from dyntrain.training.protocol.blocking import BlockingConnection, open_connection
 from dyntrain.training.protocol.channel import answer_challenge, answer_seconds, decode, encode
 from dyntrain.training.protocol.clocks import Clocks, spread
 from dyntrain.training.protocol.messages import (
@@ -150,7 +150,7 @@ class CoordinatorClient:
                 # a restarted coordinator has another address and token
                 self._control = read_control_file() or self._control
                 seconds_left = down_since + self._clocks.patience - time.monotonic()
-                with connected(
+                with open_connection(
                     self._control.url, self._control.certificate, self._clocks, max(1.0, seconds_left)
                 ) as connection:
                     try:
@@ -190,11 +190,11 @@ class CoordinatorClient:
             self._take_order(decode(order_text))
 
     def _end_if_blocked(self) -> None:
-        """Exit the process if the training thread does not call `close` within `Clocks.blocked` seconds.
+        """Exit the process if the training thread does not call `close` within `Clocks.exit_limit` seconds.
 
         A training thread that is blocked in ps-lite never calls `order`, so the process would wait for ever.
         """
-        if not self._done.wait(self._clocks.blocked):
+        if not self._done.wait(self._clocks.exit_limit):
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
             self._end(TEMPORARY_FAILURE)
 

@@ -203,7 +203,7 @@ class Membership:
 
     def finished(self, position: Position) -> None:
         """Report that the script's loop over epochs has ended without an error, at `position`."""
-        self.starts = position.next_loop
+        self.starts = position.next_loop_start
 
     def script_ended(self) -> None:
         """Report that the script begins no further loop, and block until all workers' scripts have ended.
