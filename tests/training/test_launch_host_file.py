@@ -211,7 +211,7 @@ def test_launch_a_node_that_ended_with_its_job_is_not_launched_again(
 
     async def looks_once() -> None:
         watching = asyncio.create_task(
-            Keeps(parse(["-n", "2", "--launcher", "local", "true"]), tmp_path, hosts).watch()
+            Keeps(parse(["-n", "2", "--launcher", "local", "true"]), tmp_path, hosts).keep_nodes_running()
         )
         await asyncio.sleep(0)
         watching.cancel()

@@ -20,7 +20,7 @@ from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.loader_processes import LoaderProcesses
-from dyntrain.training.worker.data.sampled import SampledBatches, seeded
+from dyntrain.training.worker.data.sampled import SampledBatches, seeded_generators
 from idioms import BATCH, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
@@ -46,7 +46,7 @@ def test_an_epochs_batches_are_those_of_as_many_passes_through_gluons_own_loader
     """A sampler that shuffles in place remembers its passes; a joiner has to have gone through them too."""
     static, given = Shuffles(), []
     for epoch in range(6):
-        with seeded(7, epoch):
+        with seeded_generators(7, epoch):
             loader = gluon.data.DataLoader(list(range(10)), batch_sampler=static)
             given.append([batch.asnumpy().astype(int).tolist() for batch in loader])
     assert len({str(batches) for batches in given}) > 1
@@ -178,7 +178,7 @@ def test_workers_whose_samplers_differ_are_no_members_of_one_job() -> None:
 
 
 class Drawn:
-    """Draws for a sample from all three generators, so that what is drawn for the batch has to be seeded anew."""
+    """Draws for a sample from all three generators, so that what is drawn for the batch has to be seeded_generators anew."""
 
     def __len__(self) -> int:
         return SAMPLES

@@ -105,7 +105,7 @@ def refused(*given: Any) -> Any:
 @pytest.fixture
 def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     bed = Bed()
-    monkeypatch.setattr(module, "connected", bed.connected)
+    monkeypatch.setattr(module, "open_connection", bed.connected)
     monkeypatch.setattr(module, "spread", lambda *given: 0.001)
     monkeypatch.delenv(CONTROL_FILE_VARIABLE, raising=False)
     return bed
@@ -205,7 +205,7 @@ def test_without_a_line_only_what_awaits_an_answer_waits_for_the_next(
     line.order(FORM)
     assert client.order(patient(30)) == FORM
     with monkeypatch.context() as down:
-        down.setattr(module, "connected", refused)
+        down.setattr(module, "open_connection", refused)
         line.close()
         wait_for(lambda: client._connection is None, 30)
         client.say(PROGRESS)
@@ -228,7 +228,7 @@ def test_patience_begins_anew_with_each_connection_and_ends(
     line, _ = bed.line()
     now[0] += 10 * patience
     tried: Queue[None] = Queue()
-    monkeypatch.setattr(module, "connected", lambda *given: refused(tried.put(None)))
+    monkeypatch.setattr(module, "open_connection", lambda *given: refused(tried.put(None)))
     line.close()
     for _ in range(2):
         tried.get(timeout=patient(30))
