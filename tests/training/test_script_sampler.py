@@ -178,7 +178,7 @@ def test_workers_whose_samplers_differ_are_no_members_of_one_job() -> None:
 
 
 class Drawn:
-    """Draws for a sample from all three generators, so that what is drawn for the batch has to be seeded_generators anew."""
+    """Draws for a sample from all three generators, so that what is drawn for the batch has to be seeded anew."""
 
     def __len__(self) -> int:
         return SAMPLES
