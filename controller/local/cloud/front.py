@@ -19,8 +19,8 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import ApiAnswer, ApiCall, encode_form, parse_call, refusal_answer
 from dyntrain.controller.local.cloud import limits
 from dyntrain.controller.local.cloud.actions import answer_own_action
-from dyntrain.controller.local.cloud.consequences import Consequences
-from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.consequences import CallConsequences
+from dyntrain.controller.local.cloud.groups import AutoScalingGroups
 from dyntrain.controller.local.cloud.launches import LaunchFeatures
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.reservations import Reservations
@@ -44,9 +44,9 @@ class Endpoint:
     def __init__(
         self,
         account: Account,
-        groups: Groups,
+        groups: AutoScalingGroups,
         reservations: Reservations,
-        consequences: Consequences,
+        consequences: CallConsequences,
         trace: CloudTrace,
         disturbance: Disturbance,
         past: PastStates,
