@@ -42,7 +42,7 @@ from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
 from dyntrain.controller.local.lambdas.packaged import INHERITED_VARIABLES, packaged_template
-from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
+from dyntrain.controller.local.lambdas.rules import EventRules, merged_rules, parse_function
 from dyntrain.controller.local.lambdas.schedule import RuleSchedule
 from dyntrain.controller.local.lambdas.stream import TableStream
 from dyntrain.controller.local.listening import listen
@@ -100,7 +100,7 @@ class Cloud:
         self.network = Namespaces() if self.options.namespaces else None
         self._clean_up = ExitStack()
         self.table = ""
-        self.rules = Rules((), (), ())
+        self.rules = EventRules((), (), ())
 
     def __enter__(self) -> Self:
         self.start()

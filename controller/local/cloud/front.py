@@ -1,8 +1,8 @@
 """The embedded cloud's HTTP endpoint: a WSGI application that adds missing AWS behaviour to the application of the AWS
 emulator moto.
 
-For each API call, the endpoint first checks AWS's limits. The embedded cloud or moto then answers the API call. After
-an accepted API call, the endpoint applies the call's effects, such as booting instances and publishing events. The
+For each API call, the endpoint checks AWS's limits before the embedded cloud or moto answers the call. After an
+accepted API call, the endpoint applies the call's effects, such as booting instances and publishing events. The
 endpoint holds the account's lock during each API call, except calls to SQS, S3 and CloudWatch Logs, which may take
 long.
 """

@@ -1,8 +1,8 @@
 """EC2 instances that behave as in AWS: state changes take time, emit events and appear late in describe calls. Each
 running instance has a machine, which runs the instance's programs.
 
-The class `Instances` holds the true states of instances; moto's instance objects show each state `describe_lag` seconds
-later. The methods of `Instances` hold the account's lock while they read or change instances.
+The class `Instances` holds the true states of instances; moto's instance objects show a new state after `describe_lag`
+seconds. The methods of `Instances` hold the account's lock while they read or change instances.
 """
 
 from __future__ import annotations
