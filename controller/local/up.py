@@ -176,13 +176,13 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     )
     hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
     observer.on_event = Narrator(
-        display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
+        display, lambda instance: worker_log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
     ).show_event
     observer.start()
     return observer.stop_at_once
 
 
-def log_of(state_dir: Path, instance: str) -> Path | None:
+def worker_log_of(state_dir: Path, instance: str) -> Path | None:
     """The log file of the worker on an instance or in a slot of an instance, or None if no log file exists."""
     machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
