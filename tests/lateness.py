@@ -42,7 +42,7 @@ class Lateness:
             self._stills = (*recent, (now, late))
         if now - self._began >= WINDOW:
             awake = max(now - self._began - self._late, NAP)
-            self._pace.note_slowness(min(MOST, (now - self._began) / awake))
+            self._pace.record_slowness(min(MOST, (now - self._began) / awake))
             self._began, self._late = now, 0.0
 
     def stood_still(self, since: float) -> float:

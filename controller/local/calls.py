@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from dyntrain.controller.local.errors import ApiError
 
 _CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
-AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
+AUTO_SCALING_XML_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def refusal_answer(call: ApiCall, refusal: ApiError) -> ApiAnswer:
         xml_text = f"<Response><Errors>{inner_xml}</Errors><RequestID>{request_id}</RequestID></Response>"
     else:
         inner_xml = f"{error_xml}<RequestId>{request_id}</RequestId>"
-        xml_text = f'<ErrorResponse xmlns="{AUTO_SCALING_NAMESPACE}">{inner_xml}</ErrorResponse>'
+        xml_text = f'<ErrorResponse xmlns="{AUTO_SCALING_XML_NAMESPACE}">{inner_xml}</ErrorResponse>'
     return ApiAnswer(refusal.status, "text/xml", xml_text.encode())
 
 
@@ -107,5 +107,5 @@ def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, eleme
         inner_xml = f"<{element}>{inner_xml}</{element}>"
     metadata_xml = f"<ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
     result_xml = f"<{action}Result>{inner_xml}</{action}Result>"
-    xml_text = f'<{action}Response xmlns="{AUTO_SCALING_NAMESPACE}">{result_xml}{metadata_xml}</{action}Response>'
+    xml_text = f'<{action}Response xmlns="{AUTO_SCALING_XML_NAMESPACE}">{result_xml}{metadata_xml}</{action}Response>'
     return ApiAnswer(200, "text/xml", xml_text.encode())

@@ -55,17 +55,17 @@ class Disturbance:
         the event is lost. `losable` is False for scheduled events, because AWS delivers scheduled events at least once.
         """
         with self._lock:
-            rates = self.rates
-            if losable and self._happens_by_chance("event lost", rates.lost):
+            current_rates = self.rates
+            if losable and self._happens_by_chance("event lost", current_rates.lost):
                 return []
             delivery_delays = [
-                usual_delay + self._event_random.uniform(0, rates.late_seconds)
-                if self._happens_by_chance("event late", rates.late)
+                usual_delay + self._event_random.uniform(0, current_rates.late_seconds)
+                if self._happens_by_chance("event late", current_rates.late)
                 else usual_delay
                 for usual_delay in usual_delays
             ]
-            if self._happens_by_chance("event doubled", rates.doubled):
-                delivery_delays.append(self._event_random.uniform(0, rates.late_seconds))
+            if self._happens_by_chance("event doubled", current_rates.doubled):
+                delivery_delays.append(self._event_random.uniform(0, current_rates.late_seconds))
             return delivery_delays
 
     def extra_age_seconds(self) -> float:

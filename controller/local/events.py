@@ -30,7 +30,7 @@ def timestamp(seconds: float) -> str:
 class EventOrigin:
     """The account, region, time and id of an event. Every delivery of one event has the same id."""
 
-    account: str
+    account: str  # number of the AWS account
     region: str
     at: float  # time of the event, in seconds since the Unix epoch
     event_id: str

@@ -32,13 +32,13 @@ LONGEST_SECONDS = 60.0  # seconds after which a measurement is cut off
 
 class Pace:
     """Measures how much slower this host is than the idle reference host. The function `measure` returns the seconds
-    that MEASURED_COMMAND takes, and is called at most once in FRESH_SECONDS. Safe to use from any thread.
+    that MEASURED_COMMAND takes, and is called at most once in FRESH_SECONDS. Any thread may use a `Pace`.
     """
 
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
         self._measure, self.clock = measure, clock
         self._measured: list[tuple[float, float]] = []
-        self._noted: list[tuple[float, float]] = []
+        self._reports: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
     def slowness(self, measure_now: bool = True) -> float:
@@ -49,13 +49,13 @@ class Pace:
             if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
                 factor = self._measure() / REFERENCE_SECONDS
                 self._measured.append((self.clock(), factor))
-            self._measured, self._noted = self._recent_readings(self._measured), self._recent_readings(self._noted)
-            return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
+            self._measured, self._reports = self._recent_readings(self._measured), self._recent_readings(self._reports)
+            return max([1.0, *(factor for _, factor in (*self._measured, *self._reports))])
 
-    def note_slowness(self, factor: float) -> None:
+    def record_slowness(self, factor: float) -> None:
         """Record a slowness that another process measured on this host."""
         with self._lock:
-            self._noted = [*self._recent_readings(self._noted), (self.clock(), factor)]
+            self._reports = [*self._recent_readings(self._reports), (self.clock(), factor)]
 
     def _recent_readings(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
         return [

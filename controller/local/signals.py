@@ -17,7 +17,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class EndedBySignal(BaseException):
     """Raised when a signal of `ENDING_SIGNALS` came. This class derives from BaseException, so that `except Exception`
-    does not catch it.
+    does not catch an EndedBySignal.
     """
 
     def __init__(self, signal_number: int) -> None:

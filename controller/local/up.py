@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.signals import SignalWaiter
     from dyntrain.controller.local.stack import Cluster
 
-BARE_FOLDER = Path("build/bare")
+BARE_FOLDER = Path("build/bare")  # for the root file systems of bare machines
 BARE_STOP_SECONDS = 90.0  # systemd's own limit for a unit that does not stop
 EPOCH_SECONDS = 5.0  # least time between two epoch lines, so that the guide stays visible
 OBSERVE_SECONDS = 0.5  # between two observations of the cluster
@@ -73,7 +73,7 @@ def serve(chosen: UpOptions) -> None:
     """
     user_command, folder = chosen.command_and_folder()
     if chosen.machines == "bare":
-        _serve_bare(chosen, user_command)
+        _serve_bare_machines(chosen, user_command)
         return
     _print_progress("starting the embedded cloud")
     from dyntrain.controller.local.cloud.embedded import Cloud
@@ -94,7 +94,7 @@ def serve(chosen: UpOptions) -> None:
         print_events_until_ended(chosen, cloud, cluster, signal_waiter)
 
 
-def _serve_bare(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
+def _serve_bare_machines(chosen: UpOptions, user_command: tuple[str, ...]) -> None:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.machines.bare import image
     from dyntrain.controller.local.options import Options
@@ -176,13 +176,13 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     )
     hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
     observer.on_event = Narrator(
-        display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
+        display, lambda instance: worker_log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
     ).show_event
     observer.start()
     return observer.stop_at_once
 
 
-def log_of(state_dir: Path, instance: str) -> Path | None:
+def worker_log_of(state_dir: Path, instance: str) -> Path | None:
     """The log file of the worker on an instance or in a slot of an instance, or None if no log file exists."""
     machine_folder, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log_path = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG

@@ -15,7 +15,7 @@ from dyntrain.controller.local.lines import read_line
 from dyntrain.controller.local.pace import Deadline, patient
 from dyntrain.training.host import exec_child
 
-POLL_SECONDS = 0.5  # between reads, which cost nothing here
+POLL_SECONDS = 0.5  # between two reads of the dashboard; reads of the embedded cloud cost nothing
 START_SECONDS = 60.0  # limit for the start of the dashboard
 STOP_SECONDS = 10.0  # limit for the end of the dashboard
 

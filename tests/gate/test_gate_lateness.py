@@ -55,10 +55,10 @@ def test_a_note_does_not_stand_in_for_a_measurement() -> None:
     machine = Machine()
     machine.pace.slowness()
     slow = Pace(lambda: 3 * REFERENCE_SECONDS, lambda: machine.now)
-    slow.note_slowness(1.0)
+    slow.record_slowness(1.0)
     assert slow.slowness() == 3.0
     machine.now += FRESH_SECONDS + 1
-    slow.note_slowness(5.0)
+    slow.record_slowness(5.0)
     assert slow.slowness() == 5.0
 
 

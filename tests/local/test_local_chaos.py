@@ -16,7 +16,8 @@ from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import TAIL_LINES, last_log_lines
 from dyntrain.controller.local.chaos.people import SimulatedUsers, UserRequests
 from dyntrain.controller.local.chaos.plan import (
-    Change,
+    ChangeKind,
+    ClusterChange,
     LinkCut,
     LinkSlowdown,
     ProcessFreeze,
@@ -24,12 +25,11 @@ from dyntrain.controller.local.chaos.plan import (
     ServiceThrottle,
     Victim,
     VolumeStall,
-    Wish,
     plan_changes,
     plan_faults,
     stretch_plan,
 )
-from dyntrain.controller.local.chaos.standstill import Standstill, stall_causes, stall_report
+from dyntrain.controller.local.chaos.standstill import Standstill, standstill_causes, standstill_report
 from dyntrain.controller.local.chaos.verdict import (
     ClusterState,
     Verdict,
@@ -66,7 +66,7 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
         "dynamodb",
         "events",
     }
-    assert {change.wish for change in plan_changes(1, 600, 2)} == set(Wish)
+    assert {change.kind for change in plan_changes(1, 600, 2)} == set(ChangeKind)
 
 
 def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other_fault() -> None:
@@ -143,7 +143,7 @@ class Api:
         self.calls.append(f"{AutoScalingGroupName} {DesiredCapacity}")
 
 
-def people_of(api: Api, planned: list[Change]) -> SimulatedUsers:
+def people_of(api: Api, planned: list[ClusterChange]) -> SimulatedUsers:
     cluster = Cluster("c", "template", "group", MASTER, ())
     people = SimulatedUsers(api, api, cluster, lambda _: True, lambda _: None)
     people.start(planned)
@@ -154,13 +154,13 @@ def people_of(api: Api, planned: list[Change]) -> SimulatedUsers:
 def test_people_remember_what_they_last_asked_for() -> None:
     api = Api()
     planned = [
-        Change(0, Wish.LAUNCH, 0, 0),
-        Change(0, Wish.UNTAG, 0.5, 0),
-        Change(0, Wish.RETAG, 0.5, 0),
-        Change(0, Wish.CAPACITY, 0, 2),
+        ClusterChange(0, ChangeKind.LAUNCH, 0, 0),
+        ClusterChange(0, ChangeKind.UNTAG, 0.5, 0),
+        ClusterChange(0, ChangeKind.RETAG, 0.5, 0),
+        ClusterChange(0, ChangeKind.CAPACITY, 0, 2),
     ]
     people = people_of(api, planned)
-    assert people.wishes == UserRequests({"i-00000001": True}, {"i-00000001"}, 2)
+    assert people.requests == UserRequests({"i-00000001": True}, {"i-00000001"}, 2)
     assert api.calls == [
         "run",
         "untag i-00000001 c-aws-dl-cfn-elastic-worker",
@@ -169,13 +169,18 @@ def test_people_remember_what_they_last_asked_for() -> None:
     ]
     assert people.change_count == 4
     people.remove_elastic_nodes()
-    assert people.wishes == UserRequests({"i-00000001": False}, {"i-00000001"}, 0)
+    assert people.requests == UserRequests({"i-00000001": False}, {"i-00000001"}, 0)
 
 
 def test_what_fits_nothing_is_no_change() -> None:
     api = Api()
     people = people_of(
-        api, [Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), *[Change(0, Wish.LAUNCH, 0, 0)] * 5]
+        api,
+        [
+            ClusterChange(0, ChangeKind.UNTAG, 0.5, 0),
+            ClusterChange(0, ChangeKind.RETAG, 0.5, 0),
+            *[ClusterChange(0, ChangeKind.LAUNCH, 0, 0)] * 5,
+        ],
     )
     assert (people.change_count, api.calls) == (3, ["run"] * 3), "no more than three by hand"
 
@@ -284,13 +289,18 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
         events.WorkerLost(instance=instance, pid=8, reason="later", at=130.0),
     ]
     still = Standstill(100.0, 108.0)
-    assert stall_causes(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(stall_causes(still, heard).values()) == still.duration_seconds
-    assert stall_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
-    lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
+    assert standstill_causes(still, reversed(heard)) == {
+        "patience": 1.0,
+        "starts": 6.0,
+        "formation": 0.5,
+        "first_step": 0.5,
+    }
+    assert sum(standstill_causes(still, heard).values()) == still.duration_seconds
+    assert standstill_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
+    lines = standstill_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_end=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
-    assert lines["longest_stall_parts"] == stall_causes(still, heard)
-    assert stall_report([], heard, 0.0)["longest_stall_seconds"] == 0.0
+    assert lines["longest_stall_parts"] == standstill_causes(still, heard)
+    assert standstill_report([], heard, 0.0)["longest_stall_seconds"] == 0.0
 
 
 def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_o
 from dyntrain.controller.local.lambdas.stream import item_key_of, shuffled_by_item
 from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, loopback_addresses
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
-from dyntrain.controller.local.machines.imds import Tokens, find_value
+from dyntrain.controller.local.machines.imds import SessionTokens, find_value
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,7 +133,7 @@ def test_a_request_that_is_no_aws_call_is_passed_on_and_not_crashed_on() -> None
 
 def test_metadata_tokens_end_with_their_time_to_live() -> None:
     now = [0.0]
-    tokens = Tokens(lambda: now[0])
+    tokens = SessionTokens(lambda: now[0])
     token = tokens.issue_token(10)
     assert tokens.is_valid_token(token)
     now[0] = 10.0

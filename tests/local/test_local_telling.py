@@ -14,7 +14,7 @@ from dyntrain.controller.local import command
 from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.stack import digits_command
-from dyntrain.controller.local.up import WORKER_LOG, UpOptions, log_of
+from dyntrain.controller.local.up import WORKER_LOG, UpOptions, worker_log_of
 from dyntrain.training import events
 from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file
 from dyntrain.training.protocol.messages import Position
@@ -146,14 +146,14 @@ def test_the_playgrounds_own_job_goes_on_until_it_is_stopped(monkeypatch: pytest
 
 
 def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> None:
-    assert log_of(tmp_path, ONE) is None
+    assert worker_log_of(tmp_path, ONE) is None
     for place in ("disk/upper", "."):
         log = tmp_path / "machines" / ONE / place / WORKER_LOG
         log.parent.mkdir(parents=True)
         log.touch()
-        assert log_of(tmp_path, ONE) == log
+        assert worker_log_of(tmp_path, ONE) == log
         assert log in files_of(tmp_path / "machines" / ONE, "worker"), "nor does `dyntrain logs` miss it"
     further = tmp_path / "machines" / ONE / WORKER_LOG.replace("worker", "worker-1")
     further.touch()
-    assert log_of(tmp_path, f"{ONE}:1") == further, "of a node with several workers"
-    assert log_of(tmp_path, "") is None
+    assert worker_log_of(tmp_path, f"{ONE}:1") == further, "of a node with several workers"
+    assert worker_log_of(tmp_path, "") is None

@@ -20,7 +20,7 @@ from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_log_lines
 from dyntrain.controller.local.chaos.people import SimulatedUsers
 from dyntrain.controller.local.chaos.plan import plan_changes, plan_faults, stretch_plan
-from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
+from dyntrain.controller.local.chaos.standstill import Standstill, standstill_report
 from dyntrain.controller.local.chaos.storm import FaultInjector
 from dyntrain.controller.local.chaos.verdict import (
     ClusterState,
@@ -53,10 +53,10 @@ RESYNC_SECONDS = 5.0  # period of the controller's resync
 CLUSTER_POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_PLAN_SECONDS = 60.0  # planned seconds of faults that remain on a slow host
 LEDGER_POLL_SECONDS = 0.2  # between two looks at the sizes of the ledgers
-PRINTED_STALL_SECONDS = 30.0  # longer stalls are printed when they end
+PRINTED_STANDSTILL_SECONDS = 30.0  # longer standstills are printed when the job trains again
 
 
-class NeverStarted(LocalCloudError):
+class JobNeverStarted(LocalCloudError):
     """Raised when the job made no training step within the time limit, before the first fault."""
 
 
@@ -70,7 +70,7 @@ class StepMonitor:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch_ledgers, name="pulse", daemon=True)
         self.first_step = threading.Event()
-        self._stalls: list[Standstill] = []
+        self._standstills: list[Standstill] = []
         self._last_growth = 0.0  # the last step, in seconds since the Unix epoch; 0.0 before the first step
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class StepMonitor:
         """Stop monitoring, and return all periods without a training step, including the period until now."""
         self._stop.set()
         self._thread.join(10.0)
-        return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []
+        return [*self._standstills, Standstill(self._last_growth, time.time())] if self._last_growth else []
 
     def _watch_ledgers(self) -> None:
         former_ledger_bytes = 0
@@ -90,15 +90,15 @@ class StepMonitor:
             if ledger_bytes == former_ledger_bytes:
                 continue
             if self._last_growth:
-                self._stalls.append(Standstill(self._last_growth, now))
-                if now - self._last_growth > PRINTED_STALL_SECONDS:
+                self._standstills.append(Standstill(self._last_growth, now))
+                if now - self._last_growth > PRINTED_STANDSTILL_SECONDS:
                     self._print_line(f"the job trains again, after {now - self._last_growth:.0f} s without a step")
             former_ledger_bytes, self._last_growth = ledger_bytes, now
             self.first_step.set()
 
 
 class StateReader:
-    """Read the cluster's state as a user would: through the AWS API, `dyntrain status` and the job's files."""
+    """Read the cluster's state from the sources that users have: the AWS API, `dyntrain status` and the job's files."""
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self._cloud, self._cluster, self._mount = cloud, cluster, mount
@@ -210,7 +210,7 @@ def run_chaos(
         print_line(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
         volume = _mount_hanging_volume(cloud, print_line) if namespaces else None
         try:
-            fault_injector, people, verdict, job_report = _run_hunt(
+            fault_injector, users, verdict, job_report = _run_hunt(
                 cloud, volume, duration, seed, slow_factor, print_line, engine
             )
             for line in [] if verdict.is_clean else last_log_lines(cloud.state_dir, verdict.stuck):
@@ -222,7 +222,7 @@ def run_chaos(
         seed,
         time.monotonic() - began_at,
         fault_injector.fault_counts,
-        people.change_count,
+        users.change_count,
         verdict,
         census.stray_processes(cloud.endpoint),
         job_report,
@@ -268,7 +268,7 @@ def _run_hunt(
         StateReader(cloud, cluster, shared_folder),
         FaultInjector(cloud.disturbance, cloud.network, print_line, volume),
     )
-    people = SimulatedUsers(
+    users = SimulatedUsers(
         cloud.client("ec2"),
         cloud.client("autoscaling"),
         cluster,
@@ -279,11 +279,11 @@ def _run_hunt(
     start_deadline = Deadline(START_SECONDS, headroom=1.0)
     while not step_monitor.first_step.wait(start_deadline.seconds_left or LEDGER_POLL_SECONDS):
         if start_deadline.passed():
-            raise NeverStarted(
+            raise JobNeverStarted(
                 f"the job made no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
             )
     print_line("the base nodes train; the faults begin")
-    people.start(stretch_plan(plan_changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
+    users.start(stretch_plan(plan_changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
     fault_injector.run(
         stretch_plan(
             plan_faults(seed, duration, links=cloud.network is not None, volume=volume is not None),
@@ -292,31 +292,29 @@ def _run_hunt(
         ),
         duration,
     )
-    people.finish_due_changes()
+    users.finish_due_changes()
     fault_injector.end_faults()
     faults_ended_at = time.time()
     print_line("the faults have ended")
-    verdict = _wait_until_settled(state_reader, people, print_line)
+    verdict = _wait_until_settled(state_reader, users, print_line)
     if verdict.is_clean:
         print_line("the state is as requested; now all nodes except the base nodes are removed")
-        people.remove_elastic_nodes()
-        verdict = _wait_until_settled(state_reader, people, print_line)
-    stalls = step_monitor.stop()
+        users.remove_elastic_nodes()
+        verdict = _wait_until_settled(state_reader, users, print_line)
+    standstills = step_monitor.stop()
     lost_count, doubled_count = state_reader.lost_and_doubled_samples()
     job_report = {
         "samples_lost": lost_count,
         "samples_doubled": doubled_count,
         "final_accuracy": state_reader.final_accuracy(),
-        **stall_report(stalls, state_reader.events(), faults_ended_at),
+        **standstill_report(standstills, state_reader.events(), faults_ended_at),
     }
-    return fault_injector, people, verdict, job_report
+    return fault_injector, users, verdict, job_report
 
 
-def _wait_until_settled(
-    state_reader: StateReader, people: SimulatedUsers, print_line: Callable[[str], None]
-) -> Verdict:
+def _wait_until_settled(state_reader: StateReader, users: SimulatedUsers, print_line: Callable[[str], None]) -> Verdict:
     """Wait until the cluster's state is as the users requested and two more epochs have ended, and return the last
-    verdict. If a time limit passes first, the returned verdict lists the differences from the requests.
+    verdict. If the state is not as requested within a time limit, the returned verdict lists the differences.
     """
     time_limit = QUIET_SECONDS + state_reader.cool_down_seconds_left(time.time())
     deadline = Deadline(time_limit, headroom=1.0)
@@ -325,7 +323,7 @@ def _wait_until_settled(
     clean_verdict_count, former_epoch_count, printed_line = 0, state_reader.count_ended_epochs(), ""
     while True:
         try:
-            verdict = judge_state(state_reader.read_state(), people.wishes)
+            verdict = judge_state(state_reader.read_state(), users.requests)
         except (BotoCoreError, ClientError, RuntimeError) as error:
             verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
         clean_verdict_count = clean_verdict_count + 1 if verdict.is_clean else 0

@@ -32,8 +32,8 @@ def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
 
 
 def log_tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last `lines` lines of the file, from at most the last TAIL_BYTES bytes. With `lines` 0, all lines of the
-    file's last TAIL_BYTES bytes.
+    """The last `lines` lines of the file, from at most the last TAIL_BYTES bytes. If `lines` is 0, the result has
+    all lines of the file's last TAIL_BYTES bytes.
     """
     try:
         with log_path.open("rb") as log_file:

@@ -12,10 +12,10 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.local.chaos.plan import Change, Wish
+from dyntrain.controller.local.chaos.plan import ChangeKind, ClusterChange
 from dyntrain.controller.local.stack import Cluster
 
-MOST_BY_HAND = 3  # hand-launched instances at a time: each instance trains on one core of this host
+MOST_HAND_LAUNCHED = 3  # most instances launched by hand at a time: each instance trains on one core of this host
 THREAD_JOIN_SECONDS = 60.0  # limit for the end of the users' thread
 
 
@@ -51,10 +51,10 @@ class SimulatedUsers:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
-        self.wishes = UserRequests()
+        self.requests = UserRequests()
         self.change_count = 0
 
-    def start(self, changes: Sequence[Change]) -> None:
+    def start(self, changes: Sequence[ClusterChange]) -> None:
         self._thread = threading.Thread(
             target=self._make_changes, args=(changes, time.monotonic()), name="people", daemon=True
         )
@@ -65,7 +65,7 @@ class SimulatedUsers:
         self._stop.set()
         self._thread.join(THREAD_JOIN_SECONDS)
 
-    def _make_changes(self, changes: Sequence[Change], began_at: float) -> None:
+    def _make_changes(self, changes: Sequence[ClusterChange], began_at: float) -> None:
         for change in changes:
             seconds_left = began_at + change.at - time.monotonic()
             if seconds_left > 0 and self._stop.wait(seconds_left):
@@ -73,60 +73,60 @@ class SimulatedUsers:
             try:
                 description = self._make_change(change)
             except (BotoCoreError, ClientError) as error:
-                self._print_line(f"AWS refused the change {change.wish}: {error}")
+                self._print_line(f"AWS refused the change {change.kind}: {error}")
                 continue
             if description:
                 self.change_count += 1
-                self._print_line(f"simulated user: {change.wish} {description}")
+                self._print_line(f"simulated user: {change.kind} {description}")
 
-    def _make_change(self, change: Change) -> str:
-        match change.wish:
-            case Wish.LAUNCH:
+    def _make_change(self, change: ClusterChange) -> str:
+        match change.kind:
+            case ChangeKind.LAUNCH:
                 return self._launch_instance()
-            case Wish.UNTAG:
+            case ChangeKind.UNTAG:
                 return self._untag_instance(change.pick)
-            case Wish.RETAG:
+            case ChangeKind.RETAG:
                 return self._retag_instance(change.pick)
-            case Wish.CAPACITY:
+            case ChangeKind.CAPACITY:
                 return self._resize_group(change.size)
 
     def _launch_instance(self) -> str:
-        if sum(self.wishes.by_hand.values()) >= MOST_BY_HAND:
+        if sum(self.requests.by_hand.values()) >= MOST_HAND_LAUNCHED:
             return ""
         launch_answer = self._ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": self._cluster.launch_template}, MinCount=1, MaxCount=1
         )
         instance_id = str(launch_answer["Instances"][0]["InstanceId"])
-        self.wishes.by_hand[instance_id] = True
+        self.requests.by_hand[instance_id] = True
         return instance_id
 
     def _untag_instance(self, pick: float) -> str:
         instance_id = _picked_instance(
-            [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted], pick
+            [instance_id for instance_id, is_wanted in self.requests.by_hand.items() if is_wanted], pick
         )
         if instance_id:
             self._ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
-            self.wishes.by_hand[instance_id] = False
-            self.wishes.once_untagged.add(instance_id)
+            self.requests.by_hand[instance_id] = False
+            self.requests.once_untagged.add(instance_id)
         return instance_id
 
     def _retag_instance(self, pick: float) -> str:
         instance = _picked_instance(
             [
                 instance_id
-                for instance_id, is_wanted in self.wishes.by_hand.items()
+                for instance_id, is_wanted in self.requests.by_hand.items()
                 if not is_wanted and self._running(instance_id)
             ],
             pick,
         )
         if instance:
             self._ec2.create_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name), "Value": ""}])
-            self.wishes.by_hand[instance] = True
+            self.requests.by_hand[instance] = True
         return instance
 
     def _resize_group(self, size: int) -> str:
         self._autoscaling.set_desired_capacity(AutoScalingGroupName=self._cluster.group, DesiredCapacity=size)
-        self.wishes.capacity = size
+        self.requests.capacity = size
         return f"{self._cluster.group} {size}"
 
     def remove_elastic_nodes(self) -> None:
@@ -134,9 +134,9 @@ class SimulatedUsers:
         this request.
         """
         self._resize_group(0)
-        for instance_id in [instance_id for instance_id, is_wanted in self.wishes.by_hand.items() if is_wanted]:
+        for instance_id in [instance_id for instance_id, is_wanted in self.requests.by_hand.items() if is_wanted]:
             self._ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
-            self.wishes.by_hand[instance_id] = False
+            self.requests.by_hand[instance_id] = False
 
 
 def _picked_instance(candidates: list[str], fraction: float) -> str:

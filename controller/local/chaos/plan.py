@@ -90,7 +90,7 @@ class VolumeStall:
 Fault = ProcessKill | ProcessFreeze | ServiceThrottle | LinkCut | LinkSlowdown | VolumeStall
 
 
-class Wish(StrEnum):
+class ChangeKind(StrEnum):
     LAUNCH = "launch"  # launch an instance from the launch template
     UNTAG = "untag"  # delete the elastic tag of an instance
     RETAG = "retag"  # set the deleted elastic tag of a running instance again
@@ -98,11 +98,11 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change of the cluster by a simulated user."""
+class ClusterChange:
+    """A change of the cluster that a simulated user makes."""
 
     at: float  # seconds after the start of the hunt
-    wish: Wish  # the kind of change
+    kind: ChangeKind  # the kind of change
     pick: float  # from 0 to 1; chooses the instance
     size: int  # the group's new desired capacity
 
@@ -123,7 +123,7 @@ FREEZE_WEIGHTS = (
     (Victim.PSLITE, 2),
     (Victim.COORDINATOR, 2),
 )
-CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
+CHANGE_WEIGHTS = ((ChangeKind.LAUNCH, 3), (ChangeKind.UNTAG, 3), (ChangeKind.RETAG, 1), (ChangeKind.CAPACITY, 3))
 
 
 def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
@@ -176,27 +176,27 @@ def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = 
     return tuple(sorted(planned_faults, key=lambda planned_fault: planned_fault.at))
 
 
-def plan_changes(seed: int, duration: float, largest_capacity: int) -> tuple[Change, ...]:
+def plan_changes(seed: int, duration: float, largest_capacity: int) -> tuple[ClusterChange, ...]:
     """The planned changes of the simulated users, sorted by time. A change of the group's capacity requests from 0 to
     `largest_capacity` instances.
     """
     randomness = random.Random(f"changes {seed}")
 
-    def make_change(at: float) -> Change:
-        return Change(
+    def make_change(at: float) -> ClusterChange:
+        return ClusterChange(
             at, _random_choice(randomness, CHANGE_WEIGHTS), randomness.random(), randomness.randint(0, largest_capacity)
         )
 
     return tuple(make_change(at) for at in _random_times(randomness, duration, MEAN_SECONDS_BETWEEN_CHANGES))
 
 
-Planned = TypeVar("Planned", bound=Fault | Change)
+Planned = TypeVar("Planned", bound=Fault | ClusterChange)
 
 
 def stretch_plan(planned: Sequence[Planned], factor: float, duration: float) -> tuple[Planned, ...]:
     """Multiply the times of planned faults or changes by `factor`, because a slow host needs more time between faults.
-    Faults and changes are dropped if the multiplied time is not before `duration`. Without this delay of faults, no
-    worker of a slow host would reach its first step between two faults, and the job would rightly give up.
+    Faults and changes whose multiplied time is `duration` or later are dropped. With the original times of the faults,
+    no worker on a slow host would reach its first step between two faults, and the job would rightly give up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 

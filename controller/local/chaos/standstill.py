@@ -51,7 +51,7 @@ class Standstill:
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
+def standstill_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
     """How many seconds of the standstill each cause took. The cause `starts` lasts until processes have started and
     connected. The cause `patience` lasts until the coordinator has given up a lost node or decided how to continue. The
     cause `cool_down` lasts until a failed node is readmitted. The cause `coordinator` lasts until a coordinator runs
@@ -69,16 +69,16 @@ def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, f
     return {cause: round(seconds, 1) for cause, seconds in seconds_by_cause.items() if seconds >= 0.05}
 
 
-def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+def standstill_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_end: float) -> dict[str, Any]:
     """The fields about standstills in a hunt's report. The fields describe the longest standstill with its causes, and
     the longest standstill after the last fault.
     """
-    stall_list = list(standstills)
-    longest_stall = max(stall_list, key=lambda standstill: standstill.duration_seconds, default=Standstill(0.0, 0.0))
+    standstill_list = list(standstills)
+    longest_standstill = max(standstill_list, key=lambda item: item.duration_seconds, default=Standstill(0.0, 0.0))
     return {
-        "longest_stall_seconds": round(longest_stall.duration_seconds, 1),
-        "longest_stall_parts": stall_causes(longest_stall, events) if stall_list else {},
+        "longest_stall_seconds": round(longest_standstill.duration_seconds, 1),
+        "longest_stall_parts": standstill_causes(longest_standstill, events) if standstill_list else {},
         "longest_stall_after_faults_seconds": round(
-            max((standstill.seconds_after(faults_ended) for standstill in stall_list), default=0.0), 1
+            max((standstill.seconds_after(faults_end) for standstill in standstill_list), default=0.0), 1
         ),
     }

@@ -33,7 +33,7 @@ HUNT_DISTURBANCE = DisturbanceRates(lost=0.1, doubled=0.2, late=0.2, late_second
 Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
 
-class Links(Protocol):
+class HostLinks(Protocol):
     """The network links of the hosts on which machines run. All methods return whether the host's link was changed; the
     result is False if the host no longer exists.
     """
@@ -50,7 +50,7 @@ class Links(Protocol):
     def speed_up_link(self, host: str) -> bool: ...  # end the limit of the host's link
 
 
-class Volume(Protocol):
+class SharedVolume(Protocol):
     """The volume that all machines share."""
 
     def hang(self, seconds: float) -> bool: ...  # make writers wait
@@ -67,9 +67,9 @@ class FaultInjector:
     def __init__(
         self,
         disturbance: Disturbance,
-        network: Links | None,
+        network: HostLinks | None,
         print_line: Callable[[str], None],
-        volume: Volume | None = None,
+        volume: SharedVolume | None = None,
     ) -> None:
         self._disturbance, self._network, self._print_line, self._volume = disturbance, network, print_line, volume
         self._frozen_pids: set[int] = set()
@@ -153,7 +153,7 @@ class FaultInjector:
             self._print_line("the volume accepts writes again")
 
     def _disturb_link(
-        self, pick: float, disturbed_hosts: set[str], disturb: Callable[[Links, str], bool], kind: str, sentence: str
+        self, pick: float, disturbed_hosts: set[str], disturb: Callable[[HostLinks, str], bool], kind: str, effect: str
     ) -> str | None:
         """Disturb the network link of a host that is not yet in `disturbed_hosts`, by a call of `disturb`. Returns the
         host, or None if no link was disturbed.
@@ -167,7 +167,7 @@ class FaultInjector:
             return None
         disturbed_hosts.add(host)
         self._counts[kind] += 1
-        self._print_line(f"fault: {host} {sentence}")
+        self._print_line(f"fault: {host} {effect}")
         return host
 
     def _speed_up_link(self, host: str) -> None:

@@ -41,47 +41,47 @@ class Verdict:
         return not self.stuck and not self.unwanted
 
 
-def judge_state(observed: ClusterState, wishes: UserRequests) -> Verdict:
+def judge_state(state: ClusterState, requests: UserRequests) -> Verdict:
     verdict = Verdict()
-    if observed.job != "running":
-        verdict.stuck.append(f"the job is {observed.job or 'silent: it does not report'}")
-    if observed.capacity != wishes.capacity:
-        verdict.stuck.append(f"the group's desired capacity is {observed.capacity}, users requested {wishes.capacity}")
-    if len(observed.grouped) != wishes.capacity:
-        members_text = _members_text(observed.grouped)
+    if state.job != "running":
+        verdict.stuck.append(f"the job is {state.job or 'silent: it does not report'}")
+    if state.capacity != requests.capacity:
+        verdict.stuck.append(f"the group's desired capacity is {state.capacity}, users requested {requests.capacity}")
+    if len(state.grouped) != requests.capacity:
+        members_text = _members_text(state.grouped)
         verdict.stuck.append(
-            f"the group has {len(observed.grouped)} instances ({members_text}), users requested {wishes.capacity}"
+            f"the group has {len(state.grouped)} instances ({members_text}), users requested {requests.capacity}"
         )
-    for instance in sorted(observed.states):
-        if instance in observed.base or instance in observed.grouped or wishes.by_hand.get(instance):
-            _check_wanted_instance(instance, observed, wishes, verdict)
+    for instance in sorted(state.states):
+        if instance in state.base or instance in state.grouped or requests.by_hand.get(instance):
+            _check_wanted_instance(instance, state, requests, verdict)
         else:
-            _check_unwanted_instance(instance, observed, verdict)
+            _check_unwanted_instance(instance, state, verdict)
     return verdict
 
 
-def _check_wanted_instance(instance: str, observed: ClusterState, wishes: UserRequests, verdict: Verdict) -> None:
-    ec2_state = observed.states[instance]
+def _check_wanted_instance(instance: str, state: ClusterState, requests: UserRequests, verdict: Verdict) -> None:
+    ec2_state = state.states[instance]
     if ec2_state != "running":
-        if instance not in wishes.once_untagged:  # an untagged instance may be terminated before users tag it again
+        if instance not in requests.once_untagged:  # an untagged instance may be terminated before users tag it again
             verdict.stuck.append(f"{instance} is wanted, but it is {ec2_state}")
         return
-    if observed.nodes.get(instance, ("", ""))[0] != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status_text(instance)}")
-    elif instance not in observed.base and observed.tags.get(instance) != "ADDED":  # base nodes carry no status tag
-        verdict.stuck.append(f"{instance} is ADDED, but its tag says {observed.tags.get(instance) or 'nothing'}")
-    if instance in observed.grouped and observed.grouped[instance] != "InService":
-        verdict.stuck.append(f"{instance} is {observed.grouped[instance]} in its group")
+    if state.nodes.get(instance, ("", ""))[0] != "ADDED":
+        verdict.stuck.append(f"{instance} is wanted, but its status is {state.status_text(instance)}")
+    elif instance not in state.base and state.tags.get(instance) != "ADDED":  # base nodes carry no status tag
+        verdict.stuck.append(f"{instance} is ADDED, but its tag says {state.tags.get(instance) or 'nothing'}")
+    if instance in state.grouped and state.grouped[instance] != "InService":
+        verdict.stuck.append(f"{instance} is {state.grouped[instance]} in its group")
 
 
-def _check_unwanted_instance(instance: str, observed: ClusterState, verdict: Verdict) -> None:
-    if observed.states[instance] != "terminated":
+def _check_unwanted_instance(instance: str, state: ClusterState, verdict: Verdict) -> None:
+    if state.states[instance] != "terminated":
         verdict.unwanted.append(instance)
         verdict.stuck.append(
-            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status_text(instance)}"
+            f"{instance} is not wanted, but it is {state.states[instance]}; status: {state.status_text(instance)}"
         )
-    elif observed.tags.get(instance, "") not in FINAL_TAGS:
-        verdict.stuck.append(f"{instance} is terminated, but its tag says {observed.tags[instance]}")
+    elif state.tags.get(instance, "") not in FINAL_TAGS:
+        verdict.stuck.append(f"{instance} is terminated, but its tag says {state.tags[instance]}")
 
 
 def _members_text(lifecycle_states: Mapping[str, str]) -> str:
@@ -114,7 +114,7 @@ def build_hunt_report(
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Build the report of a fault-injection hunt, as a dict for a JSON file. `job` has the keys samples_lost,
-    samples_doubled and final_accuracy, and the keys of the result of `standstill.stall_report`.
+    samples_doubled and final_accuracy, and the keys of the result of `standstill.standstill_report`.
     """
     return {
         "seed": seed,

@@ -1,6 +1,6 @@
 """A volume that can hang on request. The volume is a file system in a file; the kernel can make all writers of the file
-system wait. A network file system whose server is unreachable makes writers wait in the same way. The volume needs
-Linux, root, mkfs.ext4 and util-linux.
+system wait. Writers of a hanging volume wait like writers of a network file system whose server is unreachable. The
+volume needs Linux, root, mkfs.ext4 and util-linux.
 
 The volume must be mounted in a private mount namespace (`enter_mount_namespace`). Because of the private namespace, the
 kernel removes the mount of a killed hunt as soon as the hunt's last process ends.

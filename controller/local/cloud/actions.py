@@ -1,5 +1,5 @@
 """Auto Scaling API calls that the embedded cloud answers without the AWS emulator moto. The emulator moto lacks the API
-calls for lifecycle actions. For TerminateInstanceInAutoScalingGroup, moto would ignore lifecycle hooks.
+calls for lifecycle actions. For TerminateInstanceInAutoScalingGroup, moto ignores lifecycle hooks.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import time
 import uuid
 
 from dyntrain.controller.local.calls import ApiAnswer, ApiCall, auto_scaling_answer
-from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.groups import AutoScalingGroups
 from dyntrain.controller.local.errors import ApiError
 from dyntrain.controller.local.events import timestamp
 
 
-def answer_own_action(groups: Groups, call: ApiCall) -> ApiAnswer | None:
+def answer_own_action(groups: AutoScalingGroups, call: ApiCall) -> ApiAnswer | None:
     """The embedded cloud's own answer to an API call, or None if the emulator moto should answer the call. Raises
     ApiError when the call is refused.
     """
@@ -51,7 +51,7 @@ def _token_or_instance(call: ApiCall) -> tuple[str | None, str | None]:
     return token, instance_id
 
 
-def _answer_complete_action(groups: Groups, call: ApiCall) -> ApiAnswer:
+def _answer_complete_action(groups: AutoScalingGroups, call: ApiCall) -> ApiAnswer:
     group, hook = _required_parameter(call, "AutoScalingGroupName"), _required_parameter(call, "LifecycleHookName")
     result = _required_parameter(call, "LifecycleActionResult")
     if result not in ("CONTINUE", "ABANDON"):
@@ -60,7 +60,7 @@ def _answer_complete_action(groups: Groups, call: ApiCall) -> ApiAnswer:
     return auto_scaling_answer(call.action)
 
 
-def _answer_terminate_instance(groups: Groups, call: ApiCall) -> ApiAnswer:
+def _answer_terminate_instance(groups: AutoScalingGroups, call: ApiCall) -> ApiAnswer:
     instance_id = _required_parameter(call, "InstanceId")
     decrement_capacity = _required_parameter(call, "ShouldDecrementDesiredCapacity").lower() == "true"
     group = groups.terminate_member(instance_id, decrement_capacity=decrement_capacity)

@@ -14,7 +14,7 @@ from typing import Any
 from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import ApiAnswer, ApiCall
-from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.groups import AutoScalingGroups
 from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
@@ -48,13 +48,13 @@ class StateBeforeCall:
     group_members: tuple[str, ...] = ()  # instance ids of a group that the call deletes
 
 
-class Consequences:
+class CallConsequences:
     def __init__(
         self,
         account: Account,
         bus: EventBus,
         instances: Instances,
-        groups: Groups,
+        groups: AutoScalingGroups,
         options: Options,
         on_table_write: Callable[[], None],
         past: PastStates,
@@ -72,12 +72,12 @@ class Consequences:
         if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
             tags_by_instance = self._tags.tags_snapshot(call.list_values("ResourceId"))
             for instance_id in tags_by_instance:
-                self._past.note_former_tags(instance_id)
+                self._past.record_former_tags(instance_id)
             return StateBeforeCall(tags_by_instance)
         if call.service == "cloudformation" and call.action == "DeleteStack":
             prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
-            # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
+            # moto would launch instances at once; `_apply_scaling_effects` sets the real capacity, for later launches
             return StateBeforeCall({}, {**call.form, "DesiredCapacity": "0"})
         if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
@@ -87,9 +87,9 @@ class Consequences:
     def apply_consequences(self, call: ApiCall, state_before: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         """Apply the effects of an API call that moto accepted, and return the answer for the client."""
         if call.service == "ec2":
-            return self._after_ec2_call(call, state_before, answer)
+            return self._apply_ec2_effects(call, state_before, answer)
         if call.service == "autoscaling":
-            self._after_autoscaling_call(call, state_before)
+            self._apply_scaling_effects(call, state_before)
         elif call.service == "cloudformation" and call.action == "CreateStack":
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
@@ -97,12 +97,12 @@ class Consequences:
         elif call.service == "dynamodb" and call.action in TABLE_WRITE_ACTIONS:
             self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
-            self._publish_put_events(call, answer)
+            self._publish_events(call, answer)
         return answer
 
-    def _after_ec2_call(self, call: ApiCall, state_before: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
+    def _apply_ec2_effects(self, call: ApiCall, state_before: StateBeforeCall, answer: ApiAnswer) -> ApiAnswer:
         if call.action == "RunInstances":
-            return self._after_run_instances(answer)
+            return self._correct_launch_answer(answer)
         if call.action in ("CreateTags", "DeleteTags"):
             self._tags.publish_changes(state_before.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
@@ -122,7 +122,7 @@ class Consequences:
                 self._instances.on_reboot(instance_id)
         return answer
 
-    def _after_run_instances(self, answer: ApiAnswer) -> ApiAnswer:
+    def _correct_launch_answer(self, answer: ApiAnswer) -> ApiAnswer:
         """Correct moto's answer to RunInstances so that the answer agrees with later describe calls: new instances are
         pending, and have addresses of the embedded cloud.
         """
@@ -142,7 +142,7 @@ class Consequences:
         )
         return replace(answer, body=xml_text.encode())
 
-    def _after_autoscaling_call(self, call: ApiCall, state_before: StateBeforeCall) -> None:
+    def _apply_scaling_effects(self, call: ApiCall, state_before: StateBeforeCall) -> None:
         if call.action == "CreateAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
             desired_capacity = call.integer_parameter("DesiredCapacity")
@@ -154,7 +154,7 @@ class Consequences:
         if not call.action.startswith("Describe"):
             self._groups.reconcile_groups()
 
-    def _publish_put_events(self, call: ApiCall, answer: ApiAnswer) -> None:
+    def _publish_events(self, call: ApiCall, answer: ApiAnswer) -> None:
         """Publish the events of a PutEvents call that moto accepted, with the event ids from moto's answer."""
         accepted_entries = json.loads(answer.body)["Entries"]
         for requested_entry, accepted_entry in zip(call.document["Entries"], accepted_entries, strict=True):

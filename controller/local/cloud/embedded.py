@@ -28,9 +28,9 @@ from dyntrain.controller.core.records.facts import InstanceState
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud import stacks
-from dyntrain.controller.local.cloud.consequences import Consequences
+from dyntrain.controller.local.cloud.consequences import CallConsequences
 from dyntrain.controller.local.cloud.front import Endpoint
-from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.groups import AutoScalingGroups
 from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.references import add_public_images, make_moto_resolve_references
@@ -42,7 +42,7 @@ from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
 from dyntrain.controller.local.lambdas.packaged import INHERITED_VARIABLES, packaged_template
-from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
+from dyntrain.controller.local.lambdas.rules import EventRules, merged_rules, parse_function
 from dyntrain.controller.local.lambdas.schedule import RuleSchedule
 from dyntrain.controller.local.lambdas.stream import TableStream
 from dyntrain.controller.local.listening import listen
@@ -100,7 +100,7 @@ class Cloud:
         self.network = Namespaces() if self.options.namespaces else None
         self._clean_up = ExitStack()
         self.table = ""
-        self.rules = Rules((), (), ())
+        self.rules = EventRules((), (), ())
 
     def __enter__(self) -> Self:
         self.start()
@@ -248,10 +248,10 @@ class Cloud:
             self.signer,
             past_states,
         )
-        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past_states)
+        self.groups = AutoScalingGroups(self.account, self.agenda, self.bus, self.instances, options, past_states)
         self.schedule = RuleSchedule(self.account, self.agenda, self.bus, options)
         self.stream = TableStream(self.account, self.trace, self.lambdas, self.dead_letters, options)
-        consequences = Consequences(
+        consequences = CallConsequences(
             self.account, self.bus, self.instances, self.groups, options, self.stream.wake_reader, past_states
         )
         self.reservations = Reservations()
@@ -302,7 +302,7 @@ class Cloud:
             )
             table_parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
             parsed_functions = [
-                parse_function(properties) for properties in stacks.function_properties(self.account, stack_name)
+                parse_function(properties) for properties in stacks.all_function_properties(self.account, stack_name)
             ]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(

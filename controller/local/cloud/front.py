@@ -1,8 +1,8 @@
 """The embedded cloud's HTTP endpoint: a WSGI application that adds missing AWS behaviour to the application of the AWS
 emulator moto.
 
-For each API call, the endpoint first checks AWS's limits. The embedded cloud or moto then answers the API call. After
-an accepted API call, the endpoint applies the call's effects, such as booting instances and publishing events. The
+For each API call, the endpoint checks AWS's limits before the embedded cloud or moto answers the call. After an
+accepted API call, the endpoint applies the call's effects, such as booting instances and publishing events. The
 endpoint holds the account's lock during each API call, except calls to SQS, S3 and CloudWatch Logs, which may take
 long.
 """
@@ -19,8 +19,8 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import ApiAnswer, ApiCall, encode_form, parse_call, refusal_answer
 from dyntrain.controller.local.cloud import limits
 from dyntrain.controller.local.cloud.actions import answer_own_action
-from dyntrain.controller.local.cloud.consequences import Consequences
-from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.consequences import CallConsequences
+from dyntrain.controller.local.cloud.groups import AutoScalingGroups
 from dyntrain.controller.local.cloud.launches import LaunchFeatures
 from dyntrain.controller.local.cloud.past import PastStates
 from dyntrain.controller.local.cloud.reservations import Reservations
@@ -44,9 +44,9 @@ class Endpoint:
     def __init__(
         self,
         account: Account,
-        groups: Groups,
+        groups: AutoScalingGroups,
         reservations: Reservations,
-        consequences: Consequences,
+        consequences: CallConsequences,
         trace: CloudTrace,
         disturbance: Disturbance,
         past: PastStates,

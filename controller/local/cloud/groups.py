@@ -1,8 +1,8 @@
 """Auto Scaling groups that launch, replace and terminate instances as in AWS, with lifecycle hooks and time-outs.
 
 The AWS emulator moto stores the groups and answers describe calls. This module writes the groups' members and the
-members' lifecycle states into moto's objects. All methods of `Groups` run with the account's lock held. The module
-`scaling` decides which instances a group launches and terminates. The module `hooks` computes the deadlines of
+members' lifecycle states into moto's objects. All methods of `AutoScalingGroups` run with the account's lock held. The
+module `scaling` decides which instances a group launches and terminates. The module `hooks` computes the deadlines of
 lifecycle hooks.
 """
 
@@ -28,25 +28,25 @@ from dyntrain.controller.local.lambdas.bus import EventBus
 from dyntrain.controller.local.options import Options
 from moto.autoscaling.models import FakeAutoScalingGroup
 
-SECONDS_BETWEEN_CHECKS = 0.1
+SECONDS_BETWEEN_CHECKS = 0.1  # of the groups and of the deadlines of lifecycle actions
 
 
 class QuietGroup(FakeAutoScalingGroup):
     """An Auto Scaling group of moto, without moto's instant launches and terminations. The group only stores its
-    desired capacity; the class `Groups` launches and terminates instances.
+    desired capacity; the class `AutoScalingGroups` launches and terminates instances.
     """
 
     def set_desired_capacity(self, new_capacity: int | None) -> None:
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Do nothing, because the class `Groups` replaces members. The emulator moto calls this method when a member
-        was terminated, but not by its group.
+        """Do nothing, because the class `AutoScalingGroups` replaces members. The emulator moto calls this method when
+        a member was terminated, but not by its group.
         """
 
 
 @dataclass
-class Member:
+class GroupMember:
     """An instance that is a member of an Auto Scaling group."""
 
     instance_id: str
@@ -66,7 +66,7 @@ class GroupLaunches:
     refusals: list[str] = field(default_factory=list)  # error messages; each makes one launch fail
 
 
-class Groups:
+class AutoScalingGroups:
     def __init__(
         self,
         account: Account,
@@ -84,7 +84,7 @@ class Groups:
         self._options = options
         self._past = past
         self._clock = clock
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
         self._launches: dict[str, GroupLaunches] = {}
         self._launch_numbers = itertools.count()
         instances.on_state_change = self._on_state_change
@@ -199,7 +199,7 @@ class Groups:
         for instance_state in group.instance_states:
             if instance_state.instance.id not in former_instance_ids:
                 instance_state.lifecycle_state = "Pending"
-                self._members[instance_state.instance.id] = Member(
+                self._members[instance_state.instance.id] = GroupMember(
                     instance_state.instance.id, group.name, next(self._launch_numbers)
                 )
                 self._instances.on_launch(instance_state.instance.id)
@@ -212,14 +212,14 @@ class Groups:
         launch_state.not_before = self._clock() + delay_seconds
         self._publish_activity(group, instance_id, "Launch", ok=False, message=failure_message)
 
-    def _enter_service(self, member: Member) -> None:
+    def _enter_service(self, member: GroupMember) -> None:
         group = self._moto_group(member.group)
         self._set_lifecycle_state(member, "InService")
         self._launches[group.name].failures = 0
         self._publish_activity(group, member.instance_id, "Launch", ok=True)
         self.reconcile_groups()
 
-    def _abandon_launch(self, member: Member) -> None:
+    def _abandon_launch(self, member: GroupMember) -> None:
         group = self._moto_group(member.group)
         self._handle_failed_launch(
             group, self._launches[group.name], member.instance_id, "Lifecycle action result ABANDON"
@@ -230,14 +230,14 @@ class Groups:
 
     # ---- end
 
-    def _begin_termination(self, member: Member) -> None:
+    def _begin_termination(self, member: GroupMember) -> None:
         if member.ending:
             return
         member.ending = True
         member.actions.clear()
         self._wait_for_hooks(member, events.TERMINATING, "Terminating:Wait", self._terminate_instance)
 
-    def _terminate_instance(self, member: Member) -> None:
+    def _terminate_instance(self, member: GroupMember) -> None:
         member.actions.clear()
         self._set_lifecycle_state(member, "Terminating:Proceed")
         if self._instances.state(member.instance_id) not in ("shutting-down", "terminated"):
@@ -269,7 +269,7 @@ class Groups:
             member.replaced = True
             self.reconcile_groups()
 
-    def _on_outside_termination(self, member: Member) -> None:
+    def _on_outside_termination(self, member: GroupMember) -> None:
         """Handle the termination of a member by something other than its group. The group runs no lifecycle hooks, and
         replaces the member only after a delay, as after AWS's next health check.
         """
@@ -281,7 +281,7 @@ class Groups:
     # ---- hooks
 
     def _wait_for_hooks(
-        self, member: Member, transition: events.Transition, waiting_state: str, proceed: Callable[[Member], None]
+        self, member: GroupMember, transition: events.Transition, state: str, proceed: Callable[[GroupMember], None]
     ) -> None:
         stored_hooks = self._account.autoscaling.describe_lifecycle_hooks(member.group)
         matching_hooks = [hook for hook in stored_hooks if hook.lifecycle_transition == transition]
@@ -289,7 +289,7 @@ class Groups:
             proceed(member)
             return
         group = self._moto_group(member.group)
-        self._set_lifecycle_state(member, waiting_state)
+        self._set_lifecycle_state(member, state)
         for hook in matching_hooks:
             timeout_seconds = float(hook.heartbeat_timeout) * self._options.hook_scale
             action = hooks.begin_action(
@@ -341,7 +341,7 @@ class Groups:
                     if action.timed_out(now) and member.actions.get(action.hook) is action:
                         self._conclude_action(action, action.default)
             self.reconcile_groups()
-            self._past.note_group_states()
+            self._past.record_group_states()
         self._agenda.run_after(SECONDS_BETWEEN_CHECKS, self._conclude_timed_out_actions)
 
     # ---- moto's objects
@@ -349,9 +349,9 @@ class Groups:
     def _moto_group(self, name: str) -> Any:
         return self._account.autoscaling.autoscaling_groups[name]
 
-    def _is_member_in_service(self, member: Member) -> bool:
-        """Whether the member is already in service. A stopped instance that starts again is already in service, so the
-        start is not treated as a launch.
+    def _is_member_in_service(self, member: GroupMember) -> bool:
+        """Whether the member has entered service before. A stopped instance that starts again has entered service
+        before, so the start is not treated as a launch.
         """
         states = {state.instance.id: state.lifecycle_state for state in self._moto_group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"
@@ -363,7 +363,7 @@ class Groups:
         """Add members that moto attached to the group, and forget members that moto detached from the group."""
         instance_ids = {state.instance.id for state in group.instance_states}
         for instance_id in instance_ids - set(self._members):
-            member = self._members[instance_id] = Member(instance_id, group.name, next(self._launch_numbers))
+            member = self._members[instance_id] = GroupMember(instance_id, group.name, next(self._launch_numbers))
             if instance_id not in self._instances.known_ids():  # moto launched the instance itself, for a stack's group
                 self._set_lifecycle_state(member, "Pending")
                 self._instances.on_launch(instance_id)
@@ -383,7 +383,7 @@ class Groups:
             for state in group.instance_states
         ]
 
-    def _set_lifecycle_state(self, member: Member, lifecycle_state: str) -> None:
+    def _set_lifecycle_state(self, member: GroupMember, lifecycle_state: str) -> None:
         for state in self._moto_group(member.group).instance_states:
             if state.instance.id == member.instance_id:
                 state.lifecycle_state = lifecycle_state

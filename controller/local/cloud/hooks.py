@@ -13,7 +13,7 @@ from dyntrain.controller.local.events import Transition
 ActionResult = Literal["CONTINUE", "ABANDON"]
 
 LONGEST_ACTION_SECONDS = 48 * 3600.0  # AWS's cap on a lifecycle action's duration
-MOST_HEARTBEATS = 100  # AWS's cap on a lifecycle action's duration, as a multiple of its timeout
+LONGEST_ACTION_TIMEOUTS = 100  # AWS's cap on a lifecycle action's duration, as a multiple of its timeout
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LifecycleAction:
     @property
     def latest_deadline(self) -> float:
         """The latest time to which heartbeats can extend the deadline of the action."""
-        return self.started_at + min(LONGEST_ACTION_SECONDS, MOST_HEARTBEATS * self.heartbeat)
+        return self.started_at + min(LONGEST_ACTION_SECONDS, LONGEST_ACTION_TIMEOUTS * self.heartbeat)
 
     def with_heartbeat(self, now: float) -> LifecycleAction:
         return replace(self, deadline=min(now + self.heartbeat, self.latest_deadline))

@@ -1,8 +1,8 @@
 """EC2 instances that behave as in AWS: state changes take time, emit events and appear late in describe calls. Each
 running instance has a machine, which runs the instance's programs.
 
-The class `Instances` holds the true states of instances; moto's instance objects show each state `describe_lag` seconds
-later. The methods of `Instances` hold the account's lock while they read or change instances.
+The class `Instances` holds the true states of instances; moto's instance objects show a new state after `describe_lag`
+seconds. The methods of `Instances` hold the account's lock while they read or change instances.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Instances:
         """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
             instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take_address())
-            self._past.note_launch(instance_id)
+            self._past.record_launch(instance_id)
             self._complete_moto_instance(instance)
             self._write_moto_state(instance, "pending")
             self._enter_state(instance, "pending")
@@ -139,10 +139,10 @@ class Instances:
         """Shut down the machine of an instance that moto has already terminated. The instance is first shutting-down,
         and terminated when the machine is off, as in EC2.
         """
-        self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated)
+        self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated_state)
 
     def on_stop(self, instance_id: str) -> None:
-        self._begin_shutdown(instance_id, "stopping", self._enter_stopped)
+        self._begin_shutdown(instance_id, "stopping", self._enter_stopped_state)
 
     def on_start(self, instance_id: str) -> None:
         with self._account.lock:
@@ -180,7 +180,7 @@ class Instances:
 
     def interrupt_spot(self, instance_id: str, seconds: float) -> None:
         """Interrupt a Spot instance. The interruption notice appears at once in the machine's metadata service, and is
-        published as an event. The instance is terminated `seconds` later.
+        published as an event. The instance is terminated `seconds` after the notice.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
@@ -200,7 +200,7 @@ class Instances:
                 self._set_state_reason(instance_id, "Server.SpotInstanceTermination")
                 self.on_terminate(instance_id)
 
-    def _handle_switched_off(self, instance: Instance) -> None:
+    def _handle_machine_off(self, instance: Instance) -> None:
         """Stop or terminate the instance of a machine that switched itself off, depending on the instance's shutdown
         behaviour.
         """
@@ -226,8 +226,8 @@ class Instances:
     # ---- states
 
     def _unless_state_changed(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """Return a function that the agenda can run later. The function runs `action`, unless the instance's state has
-        changed since this call or the embedded cloud has stopped.
+        """Return a function that the agenda can run later. The returned function runs `action`, unless the instance's
+        state has changed since this call or the embedded cloud has stopped.
         """
         state_version = instance.state_version
 
@@ -282,13 +282,13 @@ class Instances:
             instance.machine = None
         when_off(instance)
 
-    def _enter_terminated(self, instance: Instance) -> None:
+    def _enter_terminated_state(self, instance: Instance) -> None:
         if self._network is not None:
             self._network.remove(instance.instance_id)
         self._addresses.release_address(instance.address)
         self._enter_state(instance, "terminated")
 
-    def _enter_stopped(self, instance: Instance) -> None:
+    def _enter_stopped_state(self, instance: Instance) -> None:
         self._enter_state(instance, "stopped")
 
     # ---- machines
@@ -373,7 +373,7 @@ class Instances:
                 if instance.state != "running" or instance.machine is None or instance.machine.is_on:
                     continue
                 if instance.machine.switched_itself_off:
-                    self._handle_switched_off(instance)
+                    self._handle_machine_off(instance)
                 else:
                     trace_kind = "machine-reboots" if instance.is_rebooting else "machine-died"
                     self._trace.write(trace_kind, instance=instance.instance_id)

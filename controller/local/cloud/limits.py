@@ -12,8 +12,8 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import ApiCall
 from dyntrain.controller.local.errors import ApiError
 
-STANDARD_PARAMETER_BYTES = 4096
-ADVANCED_PARAMETER_BYTES = 8192
+STANDARD_PARAMETER_BYTES = 4096  # longest value of a parameter in SSM's standard tier
+ADVANCED_PARAMETER_BYTES = 8192  # longest value of a parameter in SSM's advanced tier
 # Users may not write tags with this prefix. Auto Scaling's error code is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
 RESERVED_TAG_PREFIX = "aws:"
@@ -83,8 +83,8 @@ def _check_tags_allowed(account: Account, call: ApiCall) -> None:
 
 
 def _check_not_protected(account: Account, call: ApiCall) -> None:
-    """Refuse a call that would stop or terminate a protected instance. Without this check, moto would stop or terminate
-    the instances that the call names before the protected instance.
+    """Refuse a call that would stop or terminate a protected instance. Without such a refusal, moto would stop or
+    terminate the instances that the call names before the protected instance.
     """
     moto_attribute, protected_state, aws_attribute = PROTECTION_BY_ACTION[call.action]
     instances = _instances_by_id(account)

@@ -23,7 +23,7 @@ from typing import Any
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import ApiCall
 
-HISTORY_SECONDS = 60.0
+HISTORY_SECONDS = 60.0  # age at which recorded states are deleted
 INSTANCE_CALLS = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
 GROUP_CALLS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
 
@@ -56,18 +56,18 @@ class PastStates:
         self._tags: dict[str, list[tuple[float, Tags | None]]] = {}
         self._groups: dict[str, list[PastGroup]] = {}
 
-    def note_launch(self, instance_id: str) -> None:
+    def record_launch(self, instance_id: str) -> None:
         self._tags[instance_id] = [(self._visibility_time(), None)]
 
-    def note_former_tags(self, instance_id: str) -> None:
+    def record_former_tags(self, instance_id: str) -> None:
         history = self._tags.get(instance_id, [])
-        shown_until = self._visibility_time(after=history[-1][0] if history else 0.0)
+        shown_until = self._visibility_time(earliest=history[-1][0] if history else 0.0)
         kept_entries = [entry for entry in history if entry[0] > self._clock() - HISTORY_SECONDS]
         self._tags[instance_id] = [*kept_entries, (shown_until, self._account.instance_tags(instance_id))]
 
-    def note_group_states(self) -> None:
-        """Record the current states of all Auto Scaling groups. Callers should call this method often, because a state
-        that ends before the next call is not recorded.
+    def record_group_states(self) -> None:
+        """Record the current states of all Auto Scaling groups. A state that begins and ends between two calls is not
+        recorded, so callers should call this method often.
         """
         now = self._clock()
         for name, group in self._account.autoscaling.autoscaling_groups.items():
@@ -80,17 +80,17 @@ class PastStates:
             kept_history = [
                 past_group for past_group in history[:-1] if past_group.since > now - HISTORY_SECONDS
             ] + history[-1:]
-            shown_from = self._visibility_time(after=history[-1].since) if history else now
+            shown_from = self._visibility_time(earliest=history[-1].since) if history else now
             self._groups[name] = [
                 *kept_history,
                 PastGroup(shown_from, desired_capacity, tuple(copy.copy(state) for state in member_states)),
             ]
 
-    def _visibility_time(self, after: float = 0.0) -> float:
-        """A random time from which describe calls show a change that happens now. The result is never before `after`,
-        which is the time from which describe calls show the preceding change.
+    def _visibility_time(self, earliest: float = 0.0) -> float:
+        """A random time from which describe calls show a change that happens now. The result is `earliest` or
+        later; `earliest` is the time from which describe calls show the preceding change.
         """
-        return max(after, self._clock() + self._randomness.uniform(0.0, self._behind_seconds))
+        return max(earliest, self._clock() + self._randomness.uniform(0.0, self._behind_seconds))
 
     @contextmanager
     def show_past_state(self, call: ApiCall, age_seconds: float) -> Iterator[None]:
@@ -99,7 +99,7 @@ class PastStates:
         """
         shown_at, lag_seconds = self._clock() - age_seconds, age_seconds or self._behind_seconds
         if call.service == "autoscaling":
-            self.note_group_states()  # record what the call may change
+            self.record_group_states()  # record what the call may change
         if lag_seconds and call.service == "ec2" and call.action in INSTANCE_CALLS:
             with self._show_instances_at(shown_at):
                 yield

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 from dyntrain.controller.local.calls import ApiAnswer, ApiCall
 from dyntrain.controller.local.events import timestamp
 
-EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+EC2_XML_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 YEAR_SECONDS = 365 * 86_400.0
 
 
@@ -50,7 +50,7 @@ class CapacityReservation:
 
 
 class Reservations:
-    """All reservations of the account. Safe to call from any thread."""
+    """All reservations of the account. Any thread may call the methods of `Reservations`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -201,5 +201,5 @@ def _xml_answer(action: str, element: str, items: list[dict[str, str]]) -> ApiAn
         f"<item>{''.join(f'<{name}>{escape(value)}</{name}>' for name, value in item.items())}</item>" for item in items
     )
     inner_xml = f"<requestId>{uuid.uuid4()}</requestId><{element}>{items_xml}</{element}>"
-    xml_text = f'<{action}Response xmlns="{EC2_NAMESPACE}">{inner_xml}</{action}Response>'
+    xml_text = f'<{action}Response xmlns="{EC2_XML_NAMESPACE}">{inner_xml}</{action}Response>'
     return ApiAnswer(200, "text/xml;charset=UTF-8", xml_text.encode())

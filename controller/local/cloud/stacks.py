@@ -146,7 +146,7 @@ _PREPARATION_BY_TYPE = {  # in order: a resource comes before the resources that
 }
 
 
-def function_properties(account: Account, name: str) -> list[dict[str, Any]]:
+def all_function_properties(account: Account, name: str) -> list[dict[str, Any]]:
     """The properties of the stack's Lambda functions, with resolved references. A function's own environment variables
     take precedence over variables of `Globals`.
     """

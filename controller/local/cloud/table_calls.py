@@ -1,8 +1,8 @@
 """Pass frequent API calls for DynamoDB tables directly to moto's request handler.
 
-The usual path through moto takes half a second for a query of a thousand items. Because calls run one at a time, every
-call in a burst would wait. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has changed
-nothing, so moto's usual path can repeat the call and return the error.
+The usual path through moto takes half a second for a query of a thousand items. Because calls run one at a time, a slow
+call delays all later calls of a burst. DynamoDB itself answers in milliseconds. A call that moto's handler refuses has
+changed nothing, so moto's usual path can repeat the call and return the error.
 """
 
 from __future__ import annotations

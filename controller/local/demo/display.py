@@ -28,7 +28,7 @@ METRIC_NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"
 
 
 class Display(Protocol):
-    """Show text lines and the results of epochs to a user. Safe to call from any thread."""
+    """Show text lines and the results of epochs to a user. Any thread may call the methods of a display."""
 
     def show_line(self, line: str) -> None: ...
 
@@ -132,7 +132,7 @@ class PatientDisplay:
         self._thread.start()
 
     def set_activity(self, activity: str) -> None:
-        """Set the current activity, which is shown again while nothing else is shown. With "", no activity is shown."""
+        """Set the current activity, which is shown again while nothing else is shown; "" means no activity."""
         self._activity = activity
 
     def show_line(self, line: str) -> None:

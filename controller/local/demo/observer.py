@@ -1,4 +1,4 @@
-"""Watch a cluster as a user would: tags and instances through the AWS API, and the job through the files on the
+"""Watch a cluster with what users have: tags and instances through the AWS API, and the job through the files on the
 cluster's shared volume.
 """
 

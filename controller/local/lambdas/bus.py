@@ -14,7 +14,7 @@ from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.events import Event, EventOrigin
 from dyntrain.controller.local.lambdas.functions import Lambdas
-from dyntrain.controller.local.lambdas.rules import Rules
+from dyntrain.controller.local.lambdas.rules import EventRules
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.trace import CloudTrace
 
@@ -39,11 +39,11 @@ class EventBus:
         self._lambdas = lambdas
         self._options = options
         self._disturbance = disturbance
-        self._rules = Rules((), (), ())
+        self._rules = EventRules((), (), ())
         self._random = random.Random(options.seed)
         self._lock = threading.Lock()
 
-    def set_rules(self, rules: Rules) -> None:
+    def set_rules(self, rules: EventRules) -> None:
         self._rules = rules
 
     def origin(self) -> EventOrigin:

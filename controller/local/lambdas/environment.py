@@ -28,8 +28,8 @@ class HandlerTimedOut(HandlerDied):
 
 
 class ExecutionEnvironment:
-    """A process that runs handlers. Not thread-safe: each execution environment belongs to one worker thread. If the
-    process has ended, the next invocation starts another process.
+    """A process that runs handlers. The class is not thread-safe: each execution environment belongs to one worker
+    thread. If the process has ended, the next invocation starts another process.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ExecutionEnvironment:
         """Start the handler process, which imports the Chalice app. Raises AppNotLoaded, whose message has
         the reason.
         """
-        self.kill()
+        self.kill_process()
         if self._closed:
             raise AppNotLoaded("the app was not loaded, because the cloud is stopping")
         read_end, write_end = os.pipe()
@@ -110,11 +110,11 @@ class ExecutionEnvironment:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            self.kill()
+            self.kill_process()
             raise HandlerDied("the handler process ended before its answer") from error
         return self._read_answer(Deadline(timeout, headroom=1.0))
 
-    def kill_for_good(self) -> None:
+    def kill_without_restart(self) -> None:
         """Kill the handler process and prevent a restart; any thread may call this method. If `invoke` still waits for
         an answer, `invoke` raises HandlerDied.
         """
@@ -123,8 +123,8 @@ class ExecutionEnvironment:
         if running_process is not None:
             running_process.kill()
 
-    def kill(self) -> None:
-        """Kill the handler process and wait for its end. `kill` may be called more than once."""
+    def kill_process(self) -> None:
+        """Kill the handler process and wait for its end. `kill_process` may be called more than once."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -141,10 +141,10 @@ class ExecutionEnvironment:
         try:
             line, self._unread_bytes = read_line(self._answer_descriptor, deadline, self._unread_bytes)
         except TimeoutError as error:
-            self.kill()
+            self.kill_process()
             raise HandlerTimedOut("the handler did not answer in time and was killed") from error
         except EOFError as error:
-            self.kill()
+            self.kill_process()
             raise HandlerDied("the handler process ended before its answer") from error
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -50,15 +50,15 @@ class InvocationResult:
 @dataclass(frozen=True)
 class Invocation:
     function: str  # name of the Lambda function
-    event: Any
+    event: Any  # the handler's input
     request_id: str
     attempt: int = 1  # counts the attempts of an asynchronous invocation
-    answer: Future[InvocationResult] | None = field(default=None, compare=False)
+    answer: Future[InvocationResult] | None = field(default=None, compare=False)  # of a synchronous invocation
 
 
 class FairQueue:
-    """A queue of invocations that serves functions in turn, because Lambda scales each function separately. Invocations
-    of one function keep their order.
+    """A queue of invocations that serves functions round-robin, because Lambda scales each function separately.
+    Invocations of one function keep their order.
     """
 
     def __init__(self) -> None:
@@ -150,12 +150,12 @@ class Lambdas:
         for invocation in self._queue.close():
             _set_result(invocation, InvocationResult("stopped"))
         for environment in self._environments:
-            environment.kill_for_good()
+            environment.kill_without_restart()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(10.0)
         for environment in self._environments:
-            environment.kill()
+            environment.kill_process()
 
     def invoke_async(self, function: str, event: Any) -> None:
         self._queue.add(Invocation(function, event, str(uuid.uuid4())))

@@ -20,7 +20,7 @@ from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
 
-IMPORT_SECONDS = 30.0
+IMPORT_SECONDS = 30.0  # limit for the import of the app
 DEPLOYED_STAGE = "prod"  # the embedded cloud deploys this stage's configuration under another stage name
 ZIP_NAME = "deployment.zip"
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
@@ -100,11 +100,11 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
             if type(resource).__name__ == "DeploymentPackage":
                 resource.filename = ZIP_NAME
 
-    config_file = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
+    file_config = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
     config = Config(
         chalice_stage=DEPLOYED_STAGE,
         user_provided_params={"project_dir": str(directory), "chalice_app": app},
-        config_from_disk=config_file,
+        config_from_disk=file_config,
     )
     os_utilities = OSUtils()
     policy_generator = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=os_utilities), osutils=os_utilities)
@@ -116,7 +116,7 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     )
     resources = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
     merged_template: dict[str, Any] = TemplateDeepMerger().merge(resources, template)
-    return with_stage_defaults(merged_template, config_file, DEPLOYED_STAGE)
+    return with_stage_defaults(merged_template, file_config, DEPLOYED_STAGE)
 
 
 def main() -> int:

@@ -61,7 +61,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Rules:
+class EventRules:
     patterns: tuple[PatternRule, ...]  # rules that match events
     schedules: tuple[ScheduleRule, ...]  # rules that run periodically
     streams: tuple[StreamRule, ...]  # rules that deliver stream records
@@ -83,7 +83,7 @@ def period_of(expression: str) -> float:
     return int(rate_match[1]) * _UNIT_SECONDS[rate_match[2]]
 
 
-def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
+def parse_function(properties: Mapping[str, Any]) -> tuple[Function, EventRules]:
     """Parse the settings and event rules of a Lambda function. `properties` are the properties of an
     `AWS::Serverless::Function`, with resolved references. Raises AppNotLoaded for a schedule that is not a `rate(...)`
     expression.
@@ -118,7 +118,7 @@ def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
         for source_type, source_properties in event_sources
         if source_type == "Schedule"
     )
-    return function, Rules(
+    return function, EventRules(
         pattern_rules,
         schedule_rules,
         tuple(_stream_rule(name, source_properties) for source_properties in stream_sources),
@@ -133,9 +133,9 @@ def _stream_rule(function: str, stream_source: Mapping[str, Any]) -> StreamRule:
     return StreamRule(function, int(stream_source["BatchSize"]), str(stream_source["Stream"]), filters)
 
 
-def merged_rules(rules: Iterable[Rules]) -> Rules:
+def merged_rules(rules: Iterable[EventRules]) -> EventRules:
     rule_sets = tuple(rules)
-    return Rules(
+    return EventRules(
         tuple(rule for rule_set in rule_sets for rule in rule_set.patterns),
         tuple(rule for rule_set in rule_sets for rule in rule_set.schedules),
         tuple(rule for rule_set in rule_sets for rule in rule_set.streams),

@@ -8,7 +8,7 @@ from dyntrain.controller.local import events
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.lambdas.bus import EventBus
-from dyntrain.controller.local.lambdas.rules import Rules, ScheduleRule
+from dyntrain.controller.local.lambdas.rules import EventRules, ScheduleRule
 from dyntrain.controller.local.options import Options
 
 
@@ -19,7 +19,7 @@ class RuleSchedule:
         self._bus = bus
         self._scale = options.schedule_scale
 
-    def start(self, rules: Rules) -> None:
+    def start(self, rules: EventRules) -> None:
         for rule in rules.schedules:
             self._schedule_next(rule)
 

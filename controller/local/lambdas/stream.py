@@ -26,7 +26,7 @@ from dyntrain.controller.local.trace import CloudTrace
 
 StreamRecord = dict[str, Any]
 
-IDLE_POLL_SECONDS = 0.5
+IDLE_POLL_SECONDS = 0.5  # between two reads of the streams while no table is written
 
 
 def item_key_of(record: StreamRecord) -> str:
@@ -135,8 +135,8 @@ class TableStream:
         self._table_changed.set()
 
     def stop(self) -> None:
-        """Stop all lanes. Callers must stop the pool of handler processes first, because a lane stops only when its
-        current batch has a result.
+        """Stop all lanes. Callers must stop the pool of handler processes before this call, because a lane stops only
+        when its current batch has a result.
         """
         self._stopping.set()
         self._table_changed.set()

@@ -18,7 +18,7 @@ from dyntrain.controller.local.events import timestamp
 from dyntrain.controller.local.machines.imds import MetadataTree, format_identity_document
 
 INSTANCE_ROLE = "dyntrain-node"
-CREDENTIAL_SECONDS = 6 * 3600.0
+CREDENTIAL_SECONDS = 6 * 3600.0  # lifetime of the credentials of an instance's role
 
 
 @dataclass(frozen=True)

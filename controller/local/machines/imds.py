@@ -49,7 +49,7 @@ def find_value(tree: MetadataTree, path: str) -> str | None:
     return str(tree_node)
 
 
-class Tokens:
+class SessionTokens:
     """Session tokens of the metadata service, which expire after their time to live. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -141,7 +141,7 @@ class MetadataService:
         self.tokens_required = tokens_required
         self._host = host
         self._listen = listen
-        self.tokens = Tokens()
+        self.tokens = SessionTokens()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 

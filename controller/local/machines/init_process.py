@@ -2,11 +2,11 @@
 machine off.
 
 The embedded cloud starts one init process for each instance. SIGTERM requests a shutdown, as for terminate-instances or
-stop-instances. In a shutdown, the node's program gets SIGTERM and has some seconds to exit, then all descendants of the
-init process are killed. SIGUSR1 emulates a power cut: all descendants of the init process are killed at once. SIGUSR2
-reports that the embedded cloud has died, and also kills all descendants at once. A node's program that exits with code
-0 is not restarted. After an exit code other than 0, the node's program is restarted with a growing delay. With
---off-with-program the machine switches itself off when the node's program ends, and the init process exits with
+stop-instances. In a shutdown, the node's program gets SIGTERM and has some seconds to exit, after which all descendants
+of the init process are killed. SIGUSR1 emulates a power cut: all descendants of the init process are killed at once.
+SIGUSR2 reports that the embedded cloud has died, and also kills all descendants at once. A node's program that exits
+with code 0 is not restarted. After an exit code other than 0, the node's program is restarted with a growing delay.
+With --off-with-program the machine switches itself off when the node's program ends, and the init process exits with
 OFF_BY_ITSELF_EXIT_CODE.
 """
 
@@ -29,7 +29,7 @@ FIRST_RESTART_DELAY = 0.5  # seconds
 LONGEST_RESTART_DELAY = 10.0  # seconds
 STEADY_SECONDS = 30.0  # after this time without a failure, the restart delay is short again
 KILL_SECONDS = 5.0  # limit for the kill of all descendants
-OFF_BY_ITSELF_EXIT_CODE = 77
+OFF_BY_ITSELF_EXIT_CODE = 77  # of the init process when the machine switched itself off
 CLOUD_DIED_SIGNAL = signal.SIGUSR2
 POWER_CUT_SIGNALS = {signal.SIGUSR1, CLOUD_DIED_SIGNAL}
 HANDLED_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *POWER_CUT_SIGNALS}

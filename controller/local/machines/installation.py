@@ -27,7 +27,7 @@ from pathlib import Path
 import dyntrain
 from dyntrain.controller.local.errors import InstallationFailed
 
-UV_COMMAND_SECONDS = 300.0
+UV_COMMAND_SECONDS = 300.0  # limit for a command of uv
 UNUSED_SECONDS = 24 * 3600.0  # an environment unused for so long belongs to sources that have changed
 SOURCE_NAMES = ("controller", "node_bootstrap", "training", ".chalice", "app.py", "pyproject.toml")
 COMPLETE_MARKER = ".complete"

@@ -1,5 +1,5 @@
 """The program of a job's node on a plain machine. The program comes from the user data, but runs without the login user
-and the packages that the user data would set up.
+and the packages that the user data sets up on EC2.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF_EXIT_C
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
 
-POWER_OFF_SECONDS = 5.0
+POWER_OFF_SECONDS = 5.0  # limit for the end of a machine's processes
 # no variable that changes where Python finds modules
 _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
@@ -30,7 +30,7 @@ class MachinePlace:
 
     services: str = "127.0.0.1"  # the address of the cloud's services for this machine
     argv_prefix: tuple[str, ...] = ()  # prefix of a command that runs in this place
-    tokens_required: Callable[[], bool] = lambda: True
+    tokens_required: Callable[[], bool] = lambda: True  # whether requests for metadata need a token
 
 
 class Machine:
@@ -115,8 +115,8 @@ class Machine:
 
     @property
     def switched_itself_off(self) -> bool:
-        """Whether the machine switched itself off, as by `poweroff`. False if the machine ended otherwise, as by a
-        kernel panic or a killed init process.
+        """Whether the machine switched itself off, as by `poweroff`. The result is False if the machine ended
+        otherwise, as by a kernel panic or a killed init process.
         """
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF_EXIT_CODE
 

@@ -27,7 +27,7 @@ from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.training.host.parentage import ended
 
 NETWORK_COUNT = 512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests: no real host is there
-COMMAND_SECONDS = 20.0
+COMMAND_SECONDS = 20.0  # limit for a command such as ip
 TOKEN_BUCKET_OPTIONS = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
 LOCK_FILE = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
@@ -45,8 +45,8 @@ def namespaces_available() -> bool:
 
 
 class Namespaces:
-    """A network of emulated hosts, each of which is a network namespace. Safe to call from any thread. `stop` removes
-    all hosts and the bridge, and may be called again.
+    """A network of emulated hosts, each of which is a network namespace. Any thread may call the methods of
+    `Namespaces`. `stop` removes all hosts and the bridge, and may be called again.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Namespaces:
     def listen_on_host(self, host: str, address: str, port: int) -> socket.socket:
         """A socket of this process that listens at an address that only the host can reach, such as the metadata
         service's address. The host's default route is removed, because a bare machine gets another route. Raises
-        NamespacesUnavailable or OSError.
+        NamespacesUnavailable or OSError if the host or the address cannot be used.
         """
         link_name = self._links[host]
         with contextlib.suppress(NamespacesUnavailable):  # an earlier boot has set this address

@@ -1,10 +1,9 @@
 """Run one bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
 
-This program first connects the machine's network to the package registries. This program then mounts the machine's root
-file system and joins new control groups. Finally, this program starts systemd-nspawn, which boots the machine's
-systemd. All mounts are in this program's mount namespace, so no mount outlives this program. All processes of the
-machine are descendants of this program, and no descendant outlives this program. This program handles the same signals
-as the module `init_process`.
+This program connects the machine's network to the package registries, mounts the machine's root file system, joins new
+control groups and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this program's mount
+namespace, so no mount outlives this program. All processes of the machine are descendants of this program, and no
+descendant outlives this program. This program handles the same signals as the module `init_process`.
 """
 
 from __future__ import annotations

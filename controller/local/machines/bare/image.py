@@ -16,7 +16,7 @@ from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.machines.bare import stand_ins
 
 DEBIAN_SUITE = "bookworm"
-BUILD_SECONDS = 1200.0  # 45 s on two idle cores
+BUILD_SECONDS = 1200.0  # limit for the build, which takes 45 s on two idle cores
 PACKAGE_BY_PROGRAM = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",

@@ -1,5 +1,5 @@
 """Replacements (stand-ins) in the root file system of a bare machine, for things that exist only in AWS or in Ubuntu's
-image. Everything else is real: apt, pip, systemd, mount, and the user data's own text.
+image. Everything without a stand-in is real: apt, pip, systemd, mount, and the user data's own text.
 
 | user data or node expects | stands in for it here | source |
 |---|---|---|
@@ -48,7 +48,7 @@ DOWNLOAD_FOLDER = "/var/cache/pip"
 EFS_REPOSITORY = "https://github.com/aws/efs-utils"
 EFS_TAG = "v1.36.0"
 CLOUDWATCH_AGENT_HOST = "amazoncloudwatch-agent.s3.amazonaws.com"
-GIT_SECONDS = 60.0
+GIT_SECONDS = 60.0  # limit for a git command
 
 ROOT_FILES = {
     "etc/systemd/system/user-data.service": """\
