@@ -28,7 +28,7 @@ MAX_LOG_LINES = 400
 MAX_OPEN_LOGS = 8
 
 
-class Readings:
+class Readings:  # of the page's data
     """The methods that read the page's data, which may be called from any thread. Only one thread reads at a time,
     because the threads share the cached registry and audit trail.
     """
@@ -120,7 +120,7 @@ def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
     return {"problem": plan_data["problem"] or "", "sum": plan_data["sum"], "pools": plan_data["pools"]}
 
 
-class LogTails:
+class LogTails:  # the newest lines of logs
     """The newest lines of the nodes' logs. The most recently viewed logs stay open, so that only new lines of open logs
     are read.
     """
@@ -143,7 +143,7 @@ class LogTails:
             return {"problem": sentence(error), "lines": []}
 
 
-class _LogTail:
+class _LogTail:  # the newest lines of one log
     def __init__(self, source: Source) -> None:
         self._source, self._lock = source, threading.Lock()
         self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
