@@ -75,7 +75,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class Commands(click.Group):  # of `dyntrain`
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.changing.asking import (
-    add_request,
     carry_out,
     launch_request,
-    remove_request,
-    replace_request,
+    removal_request,
+    replacement_request,
     resizable_groups,
-    scale_request,
+    scaling_request,
+    tagging_request,
 )
 from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
@@ -103,14 +103,14 @@ def resizable_group_sizes(connection: Connection, cluster: str) -> dict[str, Any
 def _plan_change(connection: Connection, change: Change) -> Request:
     match change:
         case Scale():
-            return scale_request(connection, change.cluster, change.n, change.group)
+            return scaling_request(connection, change.cluster, change.n, change.group)
         case Add():
             return launch_request(connection, change.cluster, change.count, change.group)
         case TagMachine():
-            return add_request(connection, change.cluster, [change.instance])
+            return tagging_request(connection, change.cluster, [change.instance])
         case Remove():
-            return remove_request(connection, [change.instance], now=change.now)
+            return removal_request(connection, [change.instance], now=change.now)
         case ReplaceBase():
-            return replace_request(connection, change.old, change.new)
+            return replacement_request(connection, change.old, change.new)
         case _:
             assert_never(change)

@@ -13,7 +13,7 @@ from typing import Any
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, Source
 from dyntrain.controller.cli.answers.query import Snapshot, explanation, history, snapshot, summary
-from dyntrain.controller.cli.text.pool import as_data
+from dyntrain.controller.cli.text.pool import pool_plan_data
 from dyntrain.controller.contract.errors import ControllerError, RetryLater
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
@@ -116,7 +116,7 @@ def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
         inputs = read_inputs()
     except ControllerError as error:
         return {"problem": sentence(error), "sum": [], "pools": []}
-    plan_data = as_data(plan_pools(inputs), inputs)
+    plan_data = pool_plan_data(plan_pools(inputs), inputs)
     return {"problem": plan_data["problem"] or "", "sum": plan_data["sum"], "pools": plan_data["pools"]}
 
 

@@ -52,20 +52,20 @@ class ElasticJobState:
     cluster: dict[str, Any] | None  # the data of `dyntrain status`, or None while no cluster is registered
 
 
-def submit_elastic(
+def submit_elastic_job(
     ports: JobPorts,
     launcher: AwsLauncher,
     request: JobRequest,
-    typed: Sequence[str],
+    typed_options: Sequence[str],
     package: str,
     key_name: str,
     *,
     yes: bool,
 ) -> None:
-    """Submit the elastic job, and wait until the job trains. `typed` contains the names of the options that the user
-    gave.
+    """Submit the elastic job, and wait until the job trains. `typed_options` are the names of the options that the
+    user gave.
     """
-    check_elastic(request, typed)
+    check_elastic(request, typed_options)
     request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
@@ -123,7 +123,7 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
     return "\n".join(lines)
 
 
-def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def elastic_job_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The phase of each named elastic job with the reason for the phase, as in `dyntrain job status`. A job whose state
     cannot be read has the phase UNKNOWN.
     """
@@ -138,7 +138,7 @@ def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str])
     return phases_and_reasons
 
 
-def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
+def stop_elastic_job(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
     parameters = connect_to_stage(stage_of_command()).ports.parameters
     stack = end_cluster(ports, launcher, _cluster_stacks(launcher), name, lambda: parameters.delete(name), _print_line)
     if stack is None:
