@@ -100,10 +100,10 @@ def submit_elastic_job(
     if not yes and not click.confirm("Create the cluster?", default=False):
         raise GiveUp("the cluster was not created")
     make_cluster(ports, launcher, stacks, prepared_cluster, _print_line)
-    _follow_start(ports, stacks, stage_connection, request.name)
+    _follow_job_start(ports, stacks, stage_connection, request.name)
 
 
-def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
+def job_status_text(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
     job_state = _read_state(ports, _cluster_stacks(launcher), connect_to_stage(stage_of_command()), name)
     record, stack = job_state.record, job_state.stack
     if output == "json":
@@ -173,7 +173,7 @@ def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name
     return ElasticJobState(record, phase, reason, stack, cluster_data)
 
 
-def _follow_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
+def _follow_job_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
     """Print the elastic job's progress until the job trains. Raises GiveUp if the job fails, or does not train within
     START_SECONDS.
     """

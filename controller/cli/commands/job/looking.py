@@ -63,9 +63,9 @@ def status(name: str, output: str) -> None:  # `dyntrain job status`
 
         ports, launcher = connect_jobs()
         if stored_job(ports, name).record.elastic:
-            from dyntrain.controller.cli.commands.job.elastic import status_of
+            from dyntrain.controller.cli.commands.job.elastic import job_status_text
 
-            click.echo(status_of(ports, launcher, name, output))
+            click.echo(job_status_text(ports, launcher, name, output))
             return
         job_state = read_state(ports, launcher, name)
     click.echo(json.dumps(_job_fields(job_state), indent=1) if output == "json" else "\n".join(_job_lines(job_state)))
