@@ -1,5 +1,5 @@
-"""The entry point of `dyntrain`. The module of a command is imported only when the command is used. A command therefore
-works without the packages that only other commands need.
+"""The entry point of `dyntrain`. The module of a command is imported only when the command is used, so that a
+command works without the packages that only other commands need.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class Commands(click.Group):  # of `dyntrain`
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 

@@ -7,8 +7,8 @@ page. `state`, `curves` and `happenings` are pure: they build the page's data, a
 next. `watching` reads repeatedly while a page is open. `guard` admits only requests with the token.
 
 With `--allow-changes` the page can request the changes of `scale`, `add`, `remove` and `base replace`. `changing` plans
-a change with the code of these commands, and carries it out once a person agrees to the sentence that describes it.
+a change with the code of the command line, and carries out the plan once the user agrees to the plan's sentence.
 `guard` admits requests for changes only from the page itself.
 
-The page gets only data, and shows data in text nodes, so that no tag, log line or reason can become markup.
+The page gets only data, and shows data in text nodes of the DOM, so that no tag, log line or reason can become markup.
 """

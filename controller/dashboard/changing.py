@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.changing.asking import (
-    add_request,
     carry_out,
     launch_request,
-    remove_request,
-    replace_request,
+    removal_request,
+    replacement_request,
     resizable_groups,
-    scale_request,
+    scaling_request,
+    tagging_request,
 )
 from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
@@ -28,14 +28,14 @@ class _StrictModel(BaseModel):
 
 
 class Scale(_StrictModel):  # a request to set the size of a group
-    change: Literal["scale"]
+    change: Literal["scale"]  # the kind of change
     cluster: ClusterName
     n: int = Field(ge=0, le=MAX_NODES)  # the desired number of nodes
     group: str | None = None  # name of the Auto Scaling group
 
 
 class Add(_StrictModel):  # a request to launch workers
-    change: Literal["add"]
+    change: Literal["add"]  # the kind of change
     cluster: ClusterName
     count: int = Field(ge=1, le=MAX_NODES)  # number of nodes to add
     group: str | None = None  # name of the Auto Scaling group
@@ -44,19 +44,19 @@ class Add(_StrictModel):  # a request to launch workers
 class TagMachine(_StrictModel):
     """A request to add a running machine to the cluster by tagging it."""
 
-    change: Literal["take"]
+    change: Literal["take"]  # the kind of change
     cluster: ClusterName
     instance: InstanceId
 
 
 class Remove(_StrictModel):  # a request that a worker leaves
-    change: Literal["remove"]
+    change: Literal["remove"]  # the kind of change
     instance: InstanceId
     now: bool = False  # whether the worker leaves without a leave window
 
 
 class ReplaceBase(_StrictModel):  # a request to replace a base node
-    change: Literal["replace"]
+    change: Literal["replace"]  # the kind of change
     old: InstanceId  # the base node to replace
     new: InstanceId  # the node that takes its place
 
@@ -103,14 +103,14 @@ def resizable_group_sizes(connection: Connection, cluster: str) -> dict[str, Any
 def _plan_change(connection: Connection, change: Change) -> Request:
     match change:
         case Scale():
-            return scale_request(connection, change.cluster, change.n, change.group)
+            return scaling_request(connection, change.cluster, change.n, change.group)
         case Add():
             return launch_request(connection, change.cluster, change.count, change.group)
         case TagMachine():
-            return add_request(connection, change.cluster, [change.instance])
+            return tagging_request(connection, change.cluster, [change.instance])
         case Remove():
-            return remove_request(connection, [change.instance], now=change.now)
+            return removal_request(connection, [change.instance], now=change.now)
         case ReplaceBase():
-            return replace_request(connection, change.old, change.new)
+            return replacement_request(connection, change.old, change.new)
         case _:
             assert_never(change)

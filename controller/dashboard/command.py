@@ -61,7 +61,7 @@ TOKEN_BYTES = 24
     is_flag=True,
     help="Let the page scale clusters, add, remove and replace nodes; each change is described first.",
 )
-def dashboard(
+def dashboard(  # `dyntrain dashboard`
     port: int, pause_seconds: float, token_file: Path | None, directory: Path | None, allow_changes: bool
 ) -> None:
     """Show the clusters as a web page, on this machine only and to anybody who has the address.
@@ -72,7 +72,7 @@ def dashboard(
         listening_socket = listen(port)
         token = kept_token(token_file) if token_file is not None else secrets.token_urlsafe(TOKEN_BYTES)
         require(("starlette", "uvicorn", "sse_starlette"))
-        serve(listening_socket, token, pause_seconds, directory, allow_changes=allow_changes)
+        serve_dashboard(listening_socket, token, pause_seconds, directory, allow_changes=allow_changes)
 
 
 def listen(port: int) -> socket.socket:
@@ -113,7 +113,7 @@ def kept_token(path: Path) -> str:
     return token
 
 
-def serve(
+def serve_dashboard(
     listening_socket: socket.socket,
     token: str,
     pause_seconds: float,

@@ -21,7 +21,7 @@ class Point:  # of a job's curves
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves:  # of a job's training
     """The training curves of the job `job`. A report of a different job begins new curves."""
 
     job: str = ""  # name of the job

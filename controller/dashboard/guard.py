@@ -29,7 +29,7 @@ SAFE_METHODS = ("GET", "HEAD")  # of HTTP: requests that change nothing
 _ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
-class Guard:
+class Guard:  # admits only requests with the token
     """A wrapper around the page's web application, which checks each request before the application receives the
     request. The application sees request paths without the token. A request with a wrong token gets the same answer as
     a request with a wrong path.

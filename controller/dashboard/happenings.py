@@ -43,7 +43,7 @@ class Happenings:  # events of a cluster's audit trail
     def latest(self) -> int:  # number of the latest event
         return self.entries[-1].number if self.entries else 0
 
-    def since(self, default: float) -> float:
+    def since(self, default: float) -> float:  # the time from which to read new events
         """The time from which to read new events of the audit trail, or `default` if no events are known."""
         return self.entries[-1].at - OVERLAP_SECONDS if self.entries else default
 
@@ -75,7 +75,7 @@ class Happenings:  # events of a cluster's audit trail
         rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
 
-    def _backwards(self, read_since: float) -> Iterable[Happening]:  # newest first
+    def _backwards(self, read_since: float) -> Iterable[Happening]:  # the events, newest first
         for event in reversed(self.entries):
             if event.at < read_since - OVERLAP_SECONDS:
                 return

@@ -13,7 +13,7 @@ from typing import Any
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, Source
 from dyntrain.controller.cli.answers.query import Snapshot, explanation, history, snapshot, summary
-from dyntrain.controller.cli.text.pool import as_data
+from dyntrain.controller.cli.text.pool import pool_plan_data
 from dyntrain.controller.contract.errors import ControllerError, RetryLater
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
@@ -28,7 +28,7 @@ MAX_LOG_LINES = 400
 MAX_OPEN_LOGS = 8
 
 
-class Readings:
+class Readings:  # of the page's data
     """The methods that read the page's data, which may be called from any thread. Only one thread reads at a time,
     because the threads share the cached registry and audit trail.
     """
@@ -116,11 +116,11 @@ def pools(read_inputs: Callable[[], Inputs]) -> dict[str, Any]:
         inputs = read_inputs()
     except ControllerError as error:
         return {"problem": sentence(error), "sum": [], "pools": []}
-    plan_data = as_data(plan_pools(inputs), inputs)
+    plan_data = pool_plan_data(plan_pools(inputs), inputs)
     return {"problem": plan_data["problem"] or "", "sum": plan_data["sum"], "pools": plan_data["pools"]}
 
 
-class LogTails:
+class LogTails:  # the newest lines of logs
     """The newest lines of the nodes' logs. The most recently viewed logs stay open, so that only new lines of open logs
     are read.
     """
@@ -143,7 +143,7 @@ class LogTails:
             return {"problem": sentence(error), "lines": []}
 
 
-class _LogTail:
+class _LogTail:  # the newest lines of one log
     def __init__(self, source: Source) -> None:
         self._source, self._lock = source, threading.Lock()
         self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)

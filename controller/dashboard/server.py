@@ -37,7 +37,7 @@ SHUTDOWN_SECONDS = 2  # for open requests when the server ends
 MAX_BODY_BYTES = 10_000
 
 
-class Page:
+class Page:  # handlers of the page's requests
     """The handlers of the page's requests. `pause_seconds` is the pause between two readings of a cluster. The list of
     clusters is read less often than a single cluster.
     """
@@ -51,7 +51,7 @@ class Page:
         *,
         allow_changes: bool = False,
     ) -> None:
-        self._readings, self._pool_inputs, self._every = readings, pool_inputs, pause_seconds
+        self._readings, self._pool_inputs, self._pause_seconds = readings, pool_inputs, pause_seconds
         self._tails, self._allow_changes = LogTails(log_of), allow_changes
         self._overview = Watch(readings.overview, 2 * pause_seconds)
         self._clusters: dict[str, Watch] = {}
@@ -76,7 +76,7 @@ class Page:
         for open_watch in (self._overview, *self._clusters.values()):
             open_watch.end()
 
-    async def index(self, _request: Request) -> Response:
+    async def index(self, _request: Request) -> Response:  # the page's HTML
         return FileResponse(STATIC_FOLDER / "index.html")
 
     async def about(self, _request: Request) -> Response:  # what this page can show and change
@@ -112,7 +112,7 @@ class Page:
     async def pools(self, _request: Request) -> Response:
         return await _answer_json(lambda: pools(self._pool_inputs))
 
-    async def groups(self, request: Request) -> Response:
+    async def groups(self, request: Request) -> Response:  # sizes of a cluster's groups
         return await _answer_json(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
@@ -138,7 +138,7 @@ class Page:
         if cluster is None:
             return self._overview
         if cluster not in self._clusters:
-            self._clusters[cluster] = Watch(lambda: self._readings.cluster(cluster), self._every)
+            self._clusters[cluster] = Watch(lambda: self._readings.cluster(cluster), self._pause_seconds)
         return self._clusters[cluster]
 
 

@@ -60,7 +60,7 @@ def _changed_rows(known_rows: Mapping[str, Any], new_state: State) -> dict[str, 
     return {"nodes": {"set": new_rows, "gone": gone_instances}} if new_rows or gone_instances else {}
 
 
-def card(state: State) -> dict[str, Any]:
+def card(state: State) -> dict[str, Any]:  # of one cluster
     """The cluster's entry in the page's list of clusters."""
     status_counts: dict[str, int] = {}
     for node_row in state["nodes"].values():

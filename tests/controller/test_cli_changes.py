@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
-from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
-from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
+from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, removal_request
+from dyntrain.controller.cli.changing.requests import Resize, Tag, plan_resize, plan_tag, plan_untag
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_TAG
@@ -29,7 +29,7 @@ refuses_all: Any = None  # ports that nobody may use
 
 
 def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
-    up, down, same = (resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
+    up, down, same = (plan_resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
     assert up.aws_command == (
         "aws autoscaling set-desired-capacity --auto-scaling-group-name demo-workers --desired-capacity 4"
     )
@@ -39,28 +39,31 @@ def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
         "and nothing to watch"
     )
     assert "nothing to do" in same.sentence
-    assert resize(POLICY, ONE, None, increase=1).new_size == 3
+    assert plan_resize(POLICY, ONE, None, increase=1).new_size == 3
 
 
 def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     policy = POLICY.model_copy(update={"groups": tuple(TEMPLATE)})
-    assert resize(policy, TEMPLATE, None, to=4) == Resize("demo", "demo-workers", 2, 4)
+    assert plan_resize(policy, TEMPLATE, None, to=4) == Resize("demo", "demo-workers", 2, 4)
     with pytest.raises(GiveUp, match=r"demo-base launches base nodes.*workers: demo-workers$"):
-        resize(policy, TEMPLATE, "demo-base", increase=1)
+        plan_resize(policy, TEMPLATE, "demo-base", increase=1)
     with pytest.raises(GiveUp, match="no Auto Scaling group of elastic workers"):
-        resize(policy, {"demo-master": BASE}, None, to=1)
+        plan_resize(policy, {"demo-master": BASE}, None, to=1)
     pool = PoolPolicy(instance_type="c5.large", max=4, group="demo-workers")
     with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
-        resize(policy.model_copy(update={"pool": pool}), TEMPLATE, None, to=4)
+        plan_resize(policy.model_copy(update={"pool": pool}), TEMPLATE, None, to=4)
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
-        (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
-        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "--group is missing"),
-        (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
+        (lambda: plan_resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
+        (lambda: plan_resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
+        (lambda: plan_resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "--group is missing"),
+        (
+            lambda: plan_resize(POLICY, ONE, "typo", to=1),
+            r"typo is no group of demo that exists \(its groups: demo-workers",
+        ),
     ],
 )
 def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], message: str) -> None:
@@ -71,7 +74,7 @@ def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], messa
 def test_a_group_that_the_pool_sizes_is_not_scaled_by_hand() -> None:
     pooled = POLICY.model_copy(update={"pool": PoolPolicy(instance_type="c5.large", max=4)})
     with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
-        resize(pooled, ONE, None, to=1)
+        plan_resize(pooled, ONE, None, to=1)
 
 
 def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
@@ -79,16 +82,16 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     base, worker = world.launch(1, base=True, NodeType="Master"), world.launch(2)
     world.hear(world.tag(worker), world.report(worker), world.report(base))
     views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
-    request = untag("demo", [worker], views, KEY)
+    request = plan_untag("demo", [worker], views, KEY)
     output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert KEY in world.machines[worker].tags, "a dry run changes nothing"
     assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in output
     carry_out_unless_dry_run(world.ports, request, dry_run=False, say_where=print)
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
-        untag("demo", [base], views, KEY)
+        plan_untag("demo", [base], views, KEY)
     with pytest.raises(GiveUp, match="the controller does not know"):
-        untag("demo", [instance_id(9)], views, KEY)
+        plan_untag("demo", [instance_id(9)], views, KEY)
 
 
 def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_already() -> None:
@@ -97,7 +100,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
     output = carry_out_unless_dry_run(
-        world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print
+        world.ports, removal_request(connection, [worker], now=True), dry_run=False, say_where=print
     )
     assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in output
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
@@ -105,8 +108,8 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
 
     world.hear(world.tag(worker, present=False))
     with pytest.raises(GiveUp, match="does not work for demo any more"):
-        remove_request(connection, [worker])
-    again = remove_request(connection, [worker], now=True)
+        removal_request(connection, [worker])
+    again = removal_request(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))
     assert "delete-tags" not in carry_out_unless_dry_run(world.ports, again, dry_run=False, say_where=print)
 
@@ -116,14 +119,14 @@ def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
     plain, tagged, ended = world.launch(1, elastic=False), world.launch(2), world.launch(3)
     world.machines[ended].state = "terminated"
     seen = world.ports.instances.by_id([plain, tagged, ended])
-    assert tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
+    assert plan_tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
     for instance, message in (
         (tagged, "tagged for demo already"),
         (ended, "terminated"),
         (instance_id(9), "no instance"),
     ):
         with pytest.raises(GiveUp, match=message):
-            tag("demo", [instance], seen, KEY)
+            plan_tag("demo", [instance], seen, KEY)
 
 
 def test_what_aws_refuses_is_no_success() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
 from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of_line
 from dyntrain.controller.cli.commands.events import TrailReader
-from dyntrain.controller.cli.commands.logs import _log_place
+from dyntrain.controller.cli.commands.logs import _log_location
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.shell.errors import unknown_region_message
 from dyntrain.controller.cli.shell.waiting import follow, waiting
@@ -213,4 +213,4 @@ def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
     result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
     assert looked == [True]
     assert f"no log line since 1h matches in {tmp_path}; waiting" in result.stderr
-    assert "--directory" in _log_place("demo", None)
+    assert "--directory" in _log_location("demo", None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from dyntrain.controller.cli.answers.cost import Usage, as_data, bills_for, cluster_usage, job_usage
+from dyntrain.controller.cli.answers.cost import Usage, bills_for, cluster_usage, job_usage, usage_data
 from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
-from dyntrain.controller.cli.text.cost import as_text
+from dyntrain.controller.cli.text.cost import bill_lines
 from dyntrain.controller.cli.text.status import headline
 from dyntrain.controller.contract.errors import Refused
 from dyntrain.controller.contract.job_files import alive_key, plan_key, rank_exit_key, run_id
@@ -196,10 +196,10 @@ def test_hours_without_a_price_are_in_no_sum_of_money() -> None:
     assert (none.cost, none.unpriced) == (None, 2.0)
     every = bill(spans, PRICES, world.now)
     assert (every.cost, every.hourly) == (0.5, 0.5)
-    assert "$0.50; 2 run now, $0.50 an hour" in list(as_text("demo", 0.0, every, [], None, each=False))[-1]
-    assert "1.00 hours of unknown price; 2 run now" in list(as_text("demo", 0.0, half, [], None, each=False))[-1]
-    assert "pricing:GetProducts" in list(as_text("demo", 0.0, none, [], None, each=False))[-1]
-    wide = "\n".join(as_text("demo", 0.0, bill(spans, PRICES, world.now, per_instance=True), [], None, each=True))
+    assert "$0.50; 2 run now, $0.50 an hour" in list(bill_lines("demo", 0.0, every, [], None, each=False))[-1]
+    assert "1.00 hours of unknown price; 2 run now" in list(bill_lines("demo", 0.0, half, [], None, each=False))[-1]
+    assert "pricing:GetProducts" in list(bill_lines("demo", 0.0, none, [], None, each=False))[-1]
+    wide = "\n".join(bill_lines("demo", 0.0, bill(spans, PRICES, world.now, per_instance=True), [], None, each=True))
     assert instance_id(1) in wide
 
 
@@ -266,7 +266,7 @@ def test_a_jobs_ranks_are_counted_over_all_attempts_by_what_they_left_and_what_e
     assert usage.start == START
     (note,) = usage.notes
     assert "1 of attempt 1" in note, "the rank that was never heard of is not passed over in silence"
-    data = as_data(usage, bill(usage.spans, PRICES, usage.now))
+    data = usage_data(usage, bill(usage.spans, PRICES, usage.now))
     assert (data["kind"], data["name"], data["cost"]) == ("job", "mnist", pytest.approx(data["hours"] * 0.4))
 
 

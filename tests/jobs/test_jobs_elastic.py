@@ -318,7 +318,7 @@ def test_a_job_that_cannot_be_looked_at_hides_no_other_in_the_list(monkeypatch: 
     monkeypatch.setattr(elastic, "_cluster_stacks", lambda launcher: desk.clouds)
     monkeypatch.setattr(elastic, "connect_to_stage", lambda stage: None)
     monkeypatch.setattr(elastic, "stage_of_command", lambda: None)
-    stands = elastic.elastic_states(desk.world.ports, desk.world, ["mnist", "other"])  # type: ignore[arg-type]
+    stands = elastic.elastic_job_states(desk.world.ports, desk.world, ["mnist", "other"])  # type: ignore[arg-type]
     assert stands["other"] == ("FAILED", "its stack is gone")
     assert stands["mnist"][0] == "UNKNOWN"
     assert "AccessDenied" in stands["mnist"][1]

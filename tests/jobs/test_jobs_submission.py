@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dyntrain.controller.cli.commands.job.jobs import JobState, follow, relaunch, stop
+from dyntrain.controller.cli.commands.job.jobs import JobState, poll_job, relaunch, stop
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured, Refused, RetryLater
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, JOB_TAG, STOPPED, SUCCEEDED, Exit
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS
@@ -386,7 +386,7 @@ def test_machines_whose_image_does_not_run_user_data_are_told_of_and_a_node_that
         world.pause(60.0)
         assert world.now - world.record().since < 7200.0, lines
 
-    follow(world.ports, world, "mnist", say, ["RUNNING"], pause)
+    poll_job(world.ports, world, "mnist", say, ["RUNNING"], pause)
     assert lines[0] == "STARTING 0 "
     assert lines[1].startswith("STARTING 0 no node has reported in 30 minutes")
     assert lines[2:] == ["STARTING 1 ", "RUNNING 2 "]

@@ -8,12 +8,12 @@ import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import explanation, snapshot, summary
 from dyntrain.controller.cli.changing.asking import (
-    add_request,
     carry_out_unless_dry_run,
     launch_request,
-    remove_request,
+    removal_request,
     restart_request,
-    scale_request,
+    scaling_request,
+    tagging_request,
 )
 from dyntrain.controller.cli.changing.restarts import CLOSING_SECONDS
 from dyntrain.controller.cli.text.status import cluster_lines
@@ -62,8 +62,8 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
     spare = world.launch(7, elastic=False, owned=False)
     for ask in (
         lambda: launch_request(asking(world), "demo", 1, None),
-        lambda: scale_request(asking(world), "demo", 2, None),
-        lambda: add_request(asking(world), "demo", [spare]),
+        lambda: scaling_request(asking(world), "demo", 2, None),
+        lambda: tagging_request(asking(world), "demo", [spare]),
     ):
         with pytest.raises(GiveUp) as refused:
             ask()
@@ -74,15 +74,15 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
 def test_fewer_can_be_had_of_a_job_that_is_over() -> None:
     world, _, _ = job_over()
     world.limits[GROUP] = (0, 4, 2)
-    assert scale_request(asking(world), "demo", 0, None).new_size == 0
-    assert scale_request(asking(world), "demo", 2, None).new_size == 2
+    assert scaling_request(asking(world), "demo", 0, None).new_size == 0
+    assert scaling_request(asking(world), "demo", 2, None).new_size == 2
 
 
 def test_a_job_that_runs_grows_as_ever() -> None:
     world, _, (worker,) = running_cluster()
     world.limits[GROUP] = (0, 4, 0)
     assert launch_request(asking(world), "demo", 1, None).new_size == 1
-    assert remove_request(asking(world), [worker]).instances == (worker,)
+    assert removal_request(asking(world), [worker]).instances == (worker,)
     with pytest.raises(GiveUp, match="the job of demo cannot be restarted, since it is not over"):
         restart_request(asking(world), "demo")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
+from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replacement_request
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.errors import GiveUp, Refused
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
@@ -41,7 +41,7 @@ def trains(world: World, *members: str) -> None:
 def ask(world: World, old: str, new: str) -> str:
     return carry_out_unless_dry_run(
         world.ports,
-        replace_request(Connection(world.ports, world.registry, ELASTIC), old, new),
+        replacement_request(Connection(world.ports, world.registry, ELASTIC), old, new),
         dry_run=False,
         say_where=print,
     )

@@ -28,7 +28,7 @@ Price = Callable[[str, str], float | None]  # a function from (instance type, ma
 class WriteTimes(Protocol):
     """A source of the times at which the machines of a job attempt last wrote their files to the job's S3 bucket."""
 
-    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]: ...  # last write by file, signs of life
+    def write_times(self, record: JobRecord, attempt: int) -> dict[str, float]: ...  # of the last write, by file
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def bills_for(usages: Iterable[Usage], price: Price, *, per_instance: bool) -> l
     ]
 
 
-def as_data(machine_usage: Usage, costs: Bill) -> dict[str, Any]:
+def usage_data(machine_usage: Usage, costs: Bill) -> dict[str, Any]:
     """The bill as the JSON data that `dyntrain cost --json` prints. Amounts of money are in dollars."""
     bill_lines = [{**asdict(bill_line), "cost": bill_line.cost} for bill_line in costs.lines]
     bill_data = {**asdict(costs), "lines": bill_lines, "notes": list(machine_usage.notes)}

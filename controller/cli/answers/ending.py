@@ -27,7 +27,7 @@ def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: R
         for (instance_type, market), instance_count in sorted(types_and_markets.items())
     ]
     after_job, ended_at = rules.policy.after_job, job_end_time(decision.membership, decision.job, job_facts)
-    is_closable = any(
+    is_closable = any(  # whether the controller can close the cluster
         view.started is not None and ended_at is not None and view.started <= ended_at for view in running_nodes
     )
     shutdown_at = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None

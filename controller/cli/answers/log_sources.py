@@ -25,7 +25,7 @@ _ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
-class LineFilter:
+class LineFilter:  # for log lines
     """A filter for log lines, in which a field with the value None accepts log lines with any value."""
 
     cluster: str  # name of the cluster
@@ -86,7 +86,7 @@ class FromCloudWatch:  # a source of log lines
         self.seen.update({line.id: line.at for line in new_lines})
         if self.seen:
             self.since = max(self.since, max(self.seen.values()) - LATE_SECONDS)
-            self.seen = {line_id: line_at for line_id, line_at in self.seen.items() if line_at >= self.since}
+            self.seen = {line_id: line_time for line_id, line_time in self.seen.items() if line_time >= self.since}
         return new_lines
 
 
@@ -115,13 +115,13 @@ class FromFiles:  # a source of log lines
         order.
         """
         timed_lines = [
-            (line_at, SourceLine(f"{machine_folder.name} {file.stem if kind == 'worker' else kind}", text))
+            (line_time, SourceLine(f"{machine_folder.name} {file.stem if kind == 'worker' else kind}", text))
             for machine_folder in sorted((self.directory / "machines").iterdir())
             if self._may_be_of_cluster(machine_folder)
             for kind in KINDS
             if kind in self.wanted.kinds
             for file in files_of(machine_folder, kind)
-            for line_at, text in self._new_lines(file)
+            for line_time, text in self._new_lines(file)
         ]
         return iter([line for _, line in sorted(timed_lines, key=lambda pair: pair[0])])
 
@@ -146,12 +146,12 @@ class FromFiles:  # a source of log lines
             return
         complete_lines = new_bytes[: new_bytes.rfind(b"\n") + 1]
         self.offsets[file] = byte_offset + len(complete_lines)
-        line_at, latest_at = min(self.since, modified_at), 0.0
+        line_time, latest_time = min(self.since, modified_at), 0.0
         for line in complete_lines.decode(errors="replace").splitlines():
-            line_at = time_of_line(line) or line_at
-            latest_at = max(latest_at, line_at)
-            if line_at >= self.since:
-                yield latest_at, line
+            line_time = time_of_line(line) or line_time
+            latest_time = max(latest_time, line_time)
+            if line_time >= self.since:
+                yield latest_time, line
 
 
 def time_of_line(text: str) -> float | None:

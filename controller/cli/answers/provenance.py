@@ -18,7 +18,7 @@ _NOTICES = {  # sources of notices of an instance's end, by kind of notice
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin:  # of a fact about a node
     """The origin of a fact about a node. The field `at` is the time of the event that reported the fact, or the time at
     which the read from AWS began.
     """

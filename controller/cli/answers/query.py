@@ -155,13 +155,13 @@ def _ignored_fact_messages(facts: NodeFacts, rules: Rules) -> list[str]:
         ("group", facts.group_event, facts.group_read),
     )
     messages = []
-    for register, event_fact, read_fact in events_and_reads:
+    for fact_name, event_fact, read_fact in events_and_reads:
         if event_fact is None or read_fact is None:
             continue
-        if register in valid_reads:
-            messages.append(f"{register}_event: a later read counts")
+        if fact_name in valid_reads:
+            messages.append(f"{fact_name}_event: a later read counts")
         else:
-            messages.append(f"{register}_read: it began within {settling_seconds:g} s after the event, which counts")
+            messages.append(f"{fact_name}_read: it began within {settling_seconds:g} s after the event, which counts")
     return messages
 
 

@@ -18,11 +18,11 @@ from dyntrain.controller.cli.changing.requests import (
     Untag,
     base_profile,
     elastic_groups,
-    resize,
-    tag,
-    untag,
+    plan_resize,
+    plan_tag,
+    plan_untag,
 )
-from dyntrain.controller.cli.changing.restarts import Restart, refuse_if_over, restart
+from dyntrain.controller.cli.changing.restarts import Restart, plan_restart, refuse_if_job_over
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
@@ -34,14 +34,14 @@ from dyntrain.controller.loops.ports import Batch, Ports
 from dyntrain.controller.loops.resync import facts_of_instance
 
 
-def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
+def scaling_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
     """The request to set the desired capacity of one of the cluster's Auto Scaling groups. Raises GiveUp for a size
     outside the group's limits, and for a larger size once the cluster's job is over.
     """
     policy = policy_of(connection.registry, cluster)
-    request = resize(policy, _group_sizes(connection, cluster), group, to=n)
+    request = plan_resize(policy, _group_sizes(connection, cluster), group, to=n)
     if request.new_size > request.old_size:
-        refuse_if_over(_snapshot_of(connection, cluster))
+        refuse_if_job_over(_snapshot_of(connection, cluster))
     return request
 
 
@@ -50,18 +50,18 @@ def launch_request(connection: Connection, cluster: str, count: int, group: str 
     the cluster's job is over.
     """
     policy = policy_of(connection.registry, cluster)
-    refuse_if_over(_snapshot_of(connection, cluster))
-    return resize(policy, _group_sizes(connection, cluster), group, increase=count)
+    refuse_if_job_over(_snapshot_of(connection, cluster))
+    return plan_resize(policy, _group_sizes(connection, cluster), group, increase=count)
 
 
-def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
+def tagging_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
     """The request to tag running machines as workers. Raises GiveUp if the machines cannot be tagged or the cluster's
     job is over.
     """
     ports, registry, elastic_tag = connection
     policy_of(registry, cluster)
-    refuse_if_over(_snapshot_of(connection, cluster))
-    return tag(cluster, instances, ports.instances.by_id(instances), elastic_tag.of(cluster))
+    refuse_if_job_over(_snapshot_of(connection, cluster))
+    return plan_tag(cluster, instances, ports.instances.by_id(instances), elastic_tag.of(cluster))
 
 
 def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
@@ -69,7 +69,7 @@ def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, Group
     return elastic_groups(policy_of(connection.registry, cluster), _group_sizes(connection, cluster))
 
 
-def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
+def removal_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
     """The request that workers leave the job. If `now` is true, the workers do not wait for a leave window."""
     ports, registry, elastic_tag = connection
     cluster_names = {cluster_of_instance(ports, registry, instance) for instance in instances}
@@ -80,10 +80,10 @@ def remove_request(connection: Connection, instances: Sequence[str], *, now: boo
         )
     cluster = cluster_names.pop()
     node_views = [node.view for node in snapshot(ports, registry, cluster, elastic_tag).decision.nodes]
-    return untag(cluster, instances, node_views, elastic_tag.of(cluster), now=now)
+    return plan_untag(cluster, instances, node_views, elastic_tag.of(cluster), now=now)
 
 
-def replace_request(connection: Connection, old: str, new: str) -> Replace:
+def replacement_request(connection: Connection, old: str, new: str) -> Replace:
     """The request to replace the base node `old` by the node `new`. Raises GiveUp if `new` cannot replace `old`."""
     ports, registry, elastic_tag = connection
     cluster = cluster_of_instance(ports, registry, new)
@@ -114,7 +114,7 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
 
 def restart_request(connection: Connection, cluster: str) -> Restart:
     """The request to restart the cluster's job. Raises GiveUp for a job that is not over or cannot be restarted."""
-    return restart(_snapshot_of(connection, cluster))
+    return plan_restart(_snapshot_of(connection, cluster))
 
 
 def carry_out(ports: Ports, request: Request) -> None:

@@ -38,7 +38,7 @@ def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
         raise Misconfigured(f"the policy is not valid: {'; '.join(problems)}") from error
 
 
-def cannot_train_on(types: Iterable[str]) -> str:
+def training_problem(types: Iterable[str]) -> str:
     """The reason why the published MXNet packages cannot train on one of the instance types `types`, or "" if training
     is possible on every type.
     """

@@ -31,7 +31,7 @@ class Resize:  # a request to change the desired capacity of a group
     new_size: int  # desired capacity after the change
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> str:  # describes the request
         if self.new_size == self.old_size:
             return f"{self.group} of {self.cluster} has a desired capacity of {self.new_size} already; nothing to do"
         increase = self.new_size - self.old_size
@@ -57,7 +57,7 @@ class Tag:  # a request to tag machines as elastic workers
     key: str  # of the elastic tag
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> str:  # describes the request
         instance_names = ", ".join(self.instances)
         return (
             f"{instance_names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
@@ -80,7 +80,7 @@ class Untag:  # a request that workers leave
     hurried: tuple[str, ...] = ()  # instances that wait for no leave window
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> str:  # describes the request
         hurry_text = (
             f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
         )
@@ -110,7 +110,7 @@ class Replace:  # a request to replace a base node
     bare: bool = False  # `new` has no IAM instance profile
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> str:  # describes the request
         return (
             f"{self.new} replaces {self.old} as a base node of {self.cluster}, at the first boundary after "
             f"{self.seen_within:.0f} s; {self.old} is then terminated if the cluster launched it"
@@ -149,7 +149,7 @@ def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstan
     return None if profile_of_base_nodes == profiles_by_instance.get(new) else profile_of_base_nodes
 
 
-def resize(
+def plan_resize(
     policy: ClusterPolicy,
     sizes: Mapping[str, GroupSize],
     chosen_group: str | None,
@@ -201,7 +201,7 @@ def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dic
     return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pool_group}
 
 
-def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], key: str) -> Tag:
+def plan_tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], key: str) -> Tag:
     """The request to tag machines as workers. Raises GiveUp for a machine that does not exist or is terminating."""
     instances_by_id = {described_instance.instance: described_instance for described_instance in instances}
     for instance in ids:
@@ -220,7 +220,7 @@ def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], k
     return Tag(cluster, untagged_instances, key)
 
 
-def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
+def plan_untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
     """The request that workers leave the job. Raises GiveUp for an instance that is no elastic worker of the cluster.
     If `now` is true, workers that are already leaving are accepted.
     """

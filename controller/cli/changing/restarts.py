@@ -1,5 +1,5 @@
-"""Restart a cluster's job after the job's end. Workers that are launched before the restart would be terminated at
-once.
+"""Restart a cluster's job after the job's end. Workers that are launched between a job's end and the job's restart are
+terminated at once.
 
 After a job's end, base nodes ignore the published target membership. A base node that boots after the job's end begins
 a new job.
@@ -31,11 +31,11 @@ class Restart:  # a request to restart a job
     to_start: tuple[str, ...] = ()  # ids of stopped base nodes
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> str:  # describes the request
         reboot_text = f"{', '.join(self.to_reboot)} will be rebooted" if self.to_reboot else ""
         start_text = f"{', '.join(self.to_start)} will be started" if self.to_start else ""
-        boots_text = "; ".join(filter(None, (reboot_text, start_text)))
-        return f"{boots_text}: the base nodes of {self.cluster} begin its job again, afresh"
+        actions_text = "; ".join(filter(None, (reboot_text, start_text)))
+        return f"{actions_text}: the base nodes of {self.cluster} begin its job again, afresh"
 
     @property
     def aws_command(self) -> str:
@@ -44,7 +44,7 @@ class Restart:  # a request to restart a job
         return " && ".join(filter(None, (reboot_command, start_command)))
 
 
-def refuse_if_over(snapshot: Snapshot) -> None:
+def refuse_if_job_over(snapshot: Snapshot) -> None:
     """Raise GiveUp if the cluster's job is over, since a machine that joins now would be terminated at once."""
     if not snapshot.decision.job.over:
         return
@@ -59,7 +59,7 @@ def refuse_if_over(snapshot: Snapshot) -> None:
     raise GiveUp(f"{job_over_text(snapshot.cluster, snapshot.job_facts)}: {restart_advice}")
 
 
-def restart(snapshot: Snapshot) -> Restart:
+def plan_restart(snapshot: Snapshot) -> Restart:
     """The request to restart the cluster's job. Raises GiveUp if the job is not over, has only just ended, or has no
     base node left.
     """
@@ -91,7 +91,7 @@ def _base_nodes(snapshot: Snapshot) -> list[View]:
 
 def _is_reporting_end(snapshot: Snapshot) -> bool:
     """Whether the coordinator may still be reporting the job's end, so that a restart would be too early. If the
-    coordinator died before the last report, the result is False from CLOSING_SECONDS after the job's end.
+    coordinator died before reporting the end, the result is False from CLOSING_SECONDS after the job's end.
     """
     job_ended_at = job_end_time(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
     if snapshot.job_facts is None or snapshot.job_facts.report.closed or job_ended_at is None:

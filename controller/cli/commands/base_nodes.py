@@ -29,10 +29,10 @@ def replace(old: str, new: str, dry_run: bool) -> None:  # `dyntrain base replac
     """
     with calling_aws("asking AWS"):
         check_instance_ids((old, new))
-        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replacement_request
 
         stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
-            stage_connection.ports, replace_request(stage_connection, old, new), dry_run, say_where
+            stage_connection.ports, replacement_request(stage_connection, old, new), dry_run, say_where
         )
     click.echo(result_text)

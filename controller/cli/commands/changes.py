@@ -41,11 +41,11 @@ class CommandWithNumber(click.Command):
 def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:  # `dyntrain scale`
     """Set the number of elastic workers in CLUSTER's group to N. N does not include base nodes."""
     with calling_aws("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, scale_request
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, scaling_request
 
         stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
-            stage_connection.ports, scale_request(stage_connection, cluster, n, group), dry_run, say_where
+            stage_connection.ports, scaling_request(stage_connection, cluster, n, group), dry_run, say_where
         )
     click.echo(result_text)
 
@@ -67,12 +67,12 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
                 "--instance adds running machines, but --count and --group launch new machines: give --instance alone"
             )
         check_instance_ids(instances)
-        from dyntrain.controller.cli.changing.asking import add_request, carry_out_unless_dry_run, launch_request
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, launch_request, tagging_request
 
         stage_connection = connect_to_stage()
         size_request: Request
         if instances:
-            size_request = add_request(stage_connection, cluster, instances)
+            size_request = tagging_request(stage_connection, cluster, instances)
         else:
             size_request = launch_request(stage_connection, cluster, count or 1, group)
         result_text = carry_out_unless_dry_run(stage_connection.ports, size_request, dry_run, say_where)
@@ -92,10 +92,10 @@ def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:  # `dy
     """
     with calling_aws("asking AWS"):
         check_instance_ids(instances)
-        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, removal_request
 
         stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
-            stage_connection.ports, remove_request(stage_connection, instances, now=now), dry_run, say_where
+            stage_connection.ports, removal_request(stage_connection, instances, now=now), dry_run, say_where
         )
     click.echo(result_text)

@@ -39,10 +39,10 @@ def check(  # `dyntrain check`
 ) -> None:
     """Check whether a script trains the same on workers that join and leave as in a single process.
 
-    A few steps of the unchanged script run three times on this machine's CPUs. The first run is a single process. The
-    second run is a single process with weights that differ by a rounding error. In the third run, workers join, leave
-    and are killed. No machine is rented. The script writes its files as usual, and dyntrain's own files are in a
-    temporary folder.
+    A few steps of the unchanged script run three times on this machine's CPUs. In the first run, the script trains in a
+    single process. In the second run, the script trains in a single process with weights that differ by a rounding
+    error. In the third run, workers join, leave and are killed. The check rents no machine. The script writes its files
+    as usual, and dyntrain's own files are in a temporary folder.
     """
     if explain is not None:
         from dyntrain.training.checks.explain import explain as page_of

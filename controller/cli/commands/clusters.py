@@ -69,7 +69,7 @@ def create(  # `dyntrain cluster create`
     wrong fields and writes nothing.
     """
     with calling_aws("asking AWS"):
-        from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
+        from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy, training_problem
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
         policy_fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
@@ -86,7 +86,7 @@ def create(  # `dyntrain cluster create`
         policy_fields.setdefault("stage", stage.name)
         policy = checked_policy(policy_fields)
         ports = connect_to_stage(stage).ports
-        if not own_mxnet and (problem := cannot_train_on(_instance_types(ports, policy))):
+        if not own_mxnet and (problem := training_problem(_instance_types(ports, policy))):
             raise GiveUp(f"{problem}; or give --own-mxnet")
         say_where(f"cluster {policy.cluster}, stage {policy.stage}")
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
@@ -145,7 +145,7 @@ def template() -> None:  # `dyntrain cluster template`
     "as many columns as the terminal has room for",
     "with stage, boundary and pool",
 )
-def list_clusters(output: str) -> None:
+def list_clusters(output: str) -> None:  # `dyntrain cluster list`
     """List all registered clusters. A cluster with an invalid policy is listed with the error."""
     with calling_aws("asking AWS"):
         registry = connect_to_stage().registry

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "otherwise). A job is shown whole.",
 )
 @output_options("a list of one object each", "a line each role, type and purchase option", "a line each instance")
-def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
+def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:  # `dyntrain cost`
     """Print instance-hours by role and purchase option, with the cost where the price is known.
 
     The hours of a cluster come from the audit trail. The hours of a job come from files that the job's machines wrote
@@ -48,8 +48,8 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
         start_time = parse_since(since, time.time())
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.submission import AwsLauncher
-        from dyntrain.controller.cli.answers.cost import as_data, bills_for
-        from dyntrain.controller.cli.text.cost import PRICES_REMARK, as_text
+        from dyntrain.controller.cli.answers.cost import bills_for, usage_data
+        from dyntrain.controller.cli.text.cost import PRICES_REMARK, bill_lines
 
         launcher = AwsLauncher(Clients(attempts=2))
         with waiting("reading what ran"):
@@ -57,13 +57,13 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
         with waiting("asking for prices"):
             bills = bills_for(usages, launcher.price_in, per_instance=output == "wide")
     if output == "json":
-        click.echo(json.dumps([as_data(usage, usage_bill) for usage, usage_bill in bills], indent=1))
+        click.echo(json.dumps([usage_data(usage, usage_bill) for usage, usage_bill in bills], indent=1))
         return
     if not bills:
         click.echo("no cluster is registered, and there is no job", err=True)
     for usage, usage_bill in bills:
         usage_title = f"{usage.kind} {usage.name}"
-        for line in as_text(
+        for line in bill_lines(
             usage_title, usage.start, usage_bill, usage.notes, width_of_terminal(), each=output == "wide"
         ):
             click.echo(line)

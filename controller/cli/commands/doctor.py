@@ -23,7 +23,7 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 @cluster_argument
 @click.option("--offline", is_flag=True, help="What is believed of AWS, and who vouches for it; asks nobody.")
 @output_options("one object a line", "what is too long goes on below", "each on one line, however long")
-def doctor(cluster: str | None, offline: bool, output: str) -> None:
+def doctor(cluster: str | None, offline: bool, output: str) -> None:  # `dyntrain doctor`
     """Check credentials, stage, stacks, parameters, groups, hooks, rights, image and wheel; print remedies.
 
     The command changes nothing in AWS, and starts no new reading after half a minute. The exit code is 1 if a fault was

@@ -30,7 +30,7 @@ import click
 @click.option("--log_dir", default="/tmp", show_default=True, help="Where ps0, worker0 and so on write.")  # noqa: S108
 @click.option("--python", default="python3", show_default=True, help="On the hosts.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def generate_trainer(
+def generate_trainer(  # `dyntrain generate-trainer`
     workers_file_path: Path,
     worker_count: int,
     worker_gpu_count: int,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     envvar="DYNTRAIN_LOCAL_DIRECTORY",
     help="Read the files of an embedded cloud (`local up --directory`) in place of CloudWatch.",
 )
-def logs(
+def logs(  # `dyntrain logs`
     cluster: str,
     follow: bool,
     rank: int | None,
@@ -78,16 +78,16 @@ def logs(
             first_lines = list(log_source.next())
         line_count = _print_lines(first_lines)
         if not line_count and not follow:
-            log_place = _log_place(cluster, directory)
-            raise GiveUp(f"no log line since {since} matches in {log_place}; --since 7d looks further back")
+            log_location = _log_location(cluster, directory)
+            raise GiveUp(f"no log line since {since} matches in {log_location}; --since 7d looks further back")
         if follow:
             if not line_count:
-                log_place = _log_place(cluster, directory)
-                click.echo(f"no log line since {since} matches in {log_place}; waiting", err=True)
+                log_location = _log_location(cluster, directory)
+                click.echo(f"no log line since {since} matches in {log_location}; waiting", err=True)
             go_on(lambda: _print_lines(log_source.next()))
 
 
-def _log_place(cluster: str, directory: Path | None) -> str:
+def _log_location(cluster: str, directory: Path | None) -> str:
     if directory is not None:
         return str(directory)
     return f"the log group /dyntrain/{cluster} of this region (an embedded cloud's logs are files: --directory)"

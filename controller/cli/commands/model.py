@@ -62,8 +62,8 @@ def model(  # `dyntrain model`
     overlap: float,
     output: str,
 ) -> None:
-    """Predict the durations of steps, of pauses when a worker joins, and of the release of survivors after a crash. The
-    durations are predicted for several placements of ps-lite servers on nodes.
+    """Predict the durations of steps, of pauses when a worker joins, and of the survivors' wait after a worker's crash.
+    The durations are predicted for several placements of ps-lite servers on nodes.
 
     The model assumes that all nodes are equal. See training/SCALING.md for the accuracy of the predictions and for
     settings.

@@ -44,7 +44,7 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntr
 
     The exit code is 1 if a reading from AWS failed.
     """
-    from dyntrain.controller.cli.text.pool import as_data, as_text
+    from dyntrain.controller.cli.text.pool import pool_plan_data, pool_plan_text
     from dyntrain.controller.core.pool.plan import plan_pools
 
     with errors_on_one_line():
@@ -57,9 +57,9 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntr
             )
     pool_plan = plan_pools(inputs)
     if output == "json":
-        click.echo(json.dumps(as_data(pool_plan, inputs, cluster)))
+        click.echo(json.dumps(pool_plan_data(pool_plan, inputs, cluster)))
     else:
-        click.echo(printable_lines(as_text(pool_plan, inputs, cluster, wide=output == "wide")))
+        click.echo(printable_lines(pool_plan_text(pool_plan, inputs, cluster, wide=output == "wide")))
     if inputs.problem:
         raise click.exceptions.Exit(1)
 

@@ -1,4 +1,4 @@
-"""`dyntrain replay`: show the controller's reaction to recorded events. Nothing in AWS is read or changed."""
+"""`dyntrain replay`: show the controller's reaction to recorded events. A replay reads and changes nothing in AWS."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def replay(  # `dyntrain replay`
     with errors_on_one_line(), _without_logging():
         from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of
         from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
-        from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
+        from dyntrain.controller.cli.rehearsal.rehearsal import replay_records as run
         from dyntrain.controller.contract.settings import Settings
         from dyntrain.controller.core.incoming.event_rules import matching_handlers as matching_rules
 

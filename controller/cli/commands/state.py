@@ -29,7 +29,7 @@ LOCAL_DIRECTORY_VARIABLE = (
     "DYNTRAIN_LOCAL_DIRECTORY"  # `dyntrain local up` prints a shell command that sets this variable
 )
 WATCH_SECONDS = 1.0  # between two reads with --watch
-ClusterSummaries = list[dict[str, Any]]
+ClusterSummaries = list[dict[str, Any]]  # what `dyntrain status` shows, by cluster
 COLOUR_OPTION = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
@@ -130,12 +130,12 @@ def _local_log_finder() -> Callable[[str], str] | None:
         return None
     from dyntrain.controller.cli.answers.log_sources import files_of
 
-    def log_place(instance: str) -> str:
+    def log_location(instance: str) -> str:
         machine_folder = Path(directory) / "machines" / instance
         log_files = files_of(machine_folder, "worker") if instance else []
         return f"its log: {log_files[0] if log_files else f'`dyntrain logs` reads it, in {directory}'}"
 
-    return log_place
+    return log_location
 
 
 def _price_lookup() -> Callable[[str, str], float | None]:
@@ -160,7 +160,7 @@ def is_coloured(choice: str) -> bool:
 @click.command(epilog="Examples:\n\n\b\n  dyntrain explain i-0123456789abcdef0")
 @click.argument("instance", type=INSTANCE)
 @output_options("all of it as one object", "what a person wants to know", "with each fact as it is stored")
-def explain(instance: str, output: str) -> None:
+def explain(instance: str, output: str) -> None:  # `dyntrain explain`
     """Explain an instance's status by its reason and by every stored fact."""
     with calling_aws(f"reading what is known of {instance}"):
         check_instance_ids([instance])

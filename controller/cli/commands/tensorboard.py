@@ -69,8 +69,8 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
 
             job_news = news_of(job)
             first_entries = list(job_news.next())
-        s3_place = source_of(logdir) if logdir is not None else None
-        if logdir is None or s3_place is not None:
+        s3_location = source_of(logdir) if logdir is not None else None
+        if logdir is None or s3_location is not None:
             board_folder = Path(exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="dyntrain-tensorboard-")))
         else:
             board_folder = Path(logdir)
@@ -85,7 +85,7 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         board_writer = _BoardWriter(
             job_news,
             board_files,
-            _board_bucket(*s3_place, run_name, board_folder / run_name) if s3_place is not None else None,
+            _board_bucket(*s3_location, run_name, board_folder / run_name) if s3_location is not None else None,
         )
         board_writer.write(first_entries)
         if serve or following:

@@ -33,8 +33,10 @@ HOOK_KINDS = {  # by lifecycle transition
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the diagnosis. The verdict is `unknown` if a reading of AWS is missing or cannot be judged."""
+class Finding:  # of `dyntrain doctor`
+    """One line of the output of `dyntrain doctor`. The verdict is `unknown` if a reading of AWS is missing or cannot be
+    judged.
+    """
 
     what: str  # the thing that was checked
     verdict: Literal["ok", "wrong", "unknown"]

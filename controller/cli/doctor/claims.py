@@ -1,7 +1,7 @@
 """The code's assumptions about AWS and its machines, each with evidence, for `dyntrain doctor --offline`.
 
 The evidence of an assumption is either a witness or the address of a document. A witness is third-party software by
-which a test checks the assumption. The tests in `tests/witnesses` require that this module lists all caught error codes
+which a test checks an assumption. The tests in `tests/witnesses` require that this module lists all caught error codes
 and all addresses in the code.
 """
 
@@ -32,12 +32,12 @@ class CaughtError:  # of an AWS operation
     source: str = ""  # the document that names the error code; "" if botocore's model names it
 
     @property
-    def claim(self) -> str:
+    def claim(self) -> str:  # the assumption as a sentence
         return f"{self.operation} answers {self.code}"
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim:  # about AWS or its machines
     """An assumption about AWS or its machines, with either a witness or a document as evidence."""
 
     claim: str  # the assumption as a sentence
@@ -45,7 +45,7 @@ class Claim:
     source: str = ""  # the address of a document that states the claim
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> str:  # for the claim
         return self.witness or f"none, from the documentation at {self.source}"
 
 

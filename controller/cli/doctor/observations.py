@@ -84,7 +84,7 @@ class ClusterSeen:  # facts read about a cluster
 
 
 @dataclass(frozen=True)
-class Readings:
+class Readings:  # of AWS
     """All readings of AWS that `dyntrain doctor` judges."""
 
     region: str | Unread  # name of the AWS region

@@ -55,9 +55,9 @@ _COMMAND_RIGHTS = (  # permissions that the commands need
 T = TypeVar("T")
 
 
-class Reader:
-    """Read from AWS what the doctor judges. `doing` is called with a progress message before each reading. If
-    `wanted_stage` is None, the only deployed stage is read.
+class Reader:  # of the state that the doctor judges
+    """Read from AWS the state that `dyntrain doctor` judges. `doing` is called with a progress message before each
+    reading. If `wanted_stage` is None, the only deployed stage is read.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Reader:
         groups: Mapping[str, Mapping[str, Any]] | Unread,
         stage: Stage | None,
     ) -> ClusterSeen:
-        """Read the state of one cluster, given the parameters by name and all Auto Scaling groups of the account."""
+        """Read the state of one cluster, given the parameters by name and the AWS account's Auto Scaling groups."""
         stack = self._read_or_unread(f"the stack {name}", lambda: self._read_stack(name))
         template = self._read_or_unread("the launch template", lambda: self._read_template(launch_template_name(name)))
         image_id = template.image if isinstance(template, TemplateSeen) else ""
@@ -236,7 +236,7 @@ class Reader:
         )
 
     def _read_groups(self) -> dict[str, Mapping[str, Any]]:
-        """All Auto Scaling groups of the account, by name, as AWS describes them."""
+        """All Auto Scaling groups of the AWS account, by name, as AWS describes them."""
         group_pages = self._aws_client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
         return {group["AutoScalingGroupName"]: group for page in group_pages for group in page["AutoScalingGroups"]}
 

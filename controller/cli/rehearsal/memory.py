@@ -150,14 +150,14 @@ class _Clusters:  # records of clusters in the table
     def put(self, cluster: str, stored: StoredMembership) -> None:
         self._memory.put(("cluster", cluster), stored, stored.version)
 
-    def turn(self, cluster: str) -> StoredTurn:
+    def turn(self, cluster: str) -> StoredTurn:  # the lock for announcing statuses
         stored_turn, version = self._memory.items.get(("turn", cluster), (None, 0))
         return replace(stored_turn, version=version) if stored_turn is not None else StoredTurn()
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
         self._memory.put(("turn", cluster), turn, turn.version)
 
-    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
+    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:  # marks the cluster as changed
         self._memory.clusters_to_wake.add(cluster)
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:

@@ -20,7 +20,7 @@ _TIME_TYPE: TypeAdapter[float] = TypeAdapter(Time)
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
-class Unreadable(GiveUp):
+class Unreadable(GiveUp):  # raised for a path
     """Raised for a path that cannot be read."""
 
 

@@ -41,19 +41,19 @@ class ReplayResult:
 
     @property
     def outcome(self) -> tuple[dict[str, str], list[str]]:
-        """The part of the result that must not depend on the order of events."""
+        """The part of the replay's result that must not depend on the order of the events."""
         return {instance: node["status"] for instance, node in self.summary["nodes"].items()}, self.summary["target"][
             "members"
         ]
 
 
-def replay(
+def replay_records(
     records: Sequence[Record], matching: Matcher, policy: ClusterPolicy, elastic: ElasticTag, now: float
 ) -> ReplayResult:
     memory = Memory(policy, elastic, now)
     ports = memory.ports()
-    event_rows = [_take_in_record(record, matching, memory, elastic) for record in records]
-    _recall_target(memory)
+    event_rows = [_replay_record(record, matching, memory, elastic) for record in records]
+    _restore_target(memory)
     registry = Registry(ports.parameters, ports.clock)
     actions: list[Action] = []
     stream_changes = memory.take_changes(tick=True)
@@ -79,18 +79,18 @@ def differing_permutations(
     outcome. A permutation also contains duplicates of events. Each outcome is compared with the outcome of the recorded
     order.
     """
-    expected_outcome = replay(records, matching, policy, elastic, now).outcome
+    expected_outcome = replay_records(records, matching, policy, elastic, now).outcome
     random_generator = random.Random(seed)
     permutation_numbers = []
     for permutation_number in range(times):
         shuffled_records = [*records, *(record for record in records if random_generator.random() < 0.5)]
         random_generator.shuffle(shuffled_records)
-        if replay(shuffled_records, matching, policy, elastic, now).outcome != expected_outcome:
+        if replay_records(shuffled_records, matching, policy, elastic, now).outcome != expected_outcome:
             permutation_numbers.append(permutation_number)
     return permutation_numbers
 
 
-def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
+def _replay_record(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
     event_row: dict[str, Any] = {
         "file": record.file,
         "matched": [],
@@ -110,12 +110,12 @@ def _take_in_record(record: Record, matching: Matcher, memory: Memory, elastic: 
             intake_outcomes.append(take_in(memory.ports(), record.event, elastic))
         except ControllerError as error:
             return {**event_row, "reason": str(error)}
-    first_outcome = min(intake_outcomes, key=lambda outcome: _OUTCOME_ORDER.index(outcome.kind))
+    shown_outcome = min(intake_outcomes, key=lambda outcome: _OUTCOME_ORDER.index(outcome.kind))
     return {
         **event_row,
-        "outcome": first_outcome.kind,
-        "reason": first_outcome.reason,
-        "instance": first_outcome.instance or event_row["instance"],
+        "outcome": shown_outcome.kind,
+        "reason": shown_outcome.reason,
+        "instance": shown_outcome.instance or event_row["instance"],
     }
 
 
@@ -139,7 +139,7 @@ def _instance_id_in(event: Mapping[str, Any]) -> str:
     return instance_arns[0].rpartition("instance/")[2] if instance_arns else ""
 
 
-def _recall_target(memory: Memory) -> None:
+def _restore_target(memory: Memory) -> None:
     """Restore the target membership from the job's last report, so that decisions know the current members."""
     cluster = memory.policy.cluster
     ports = memory.ports()

@@ -14,8 +14,8 @@ from dyntrain.controller.contract.errors import ControllerError, RetryLater
 
 @contextmanager
 def errors_on_one_line() -> Iterator[None]:
-    """A context in which an error that the user can correct is printed on stderr as one line. After the error, the
-    command exits with code 1.
+    """A context in which an error that the user can correct is printed on stderr as one line. After printing the
+    error, the command exits with code 1.
     """
     try:
         yield

@@ -57,13 +57,13 @@ def follow(show: Callable[[], object], pause: Callable[[float], None] = time.sle
     """Call `show` repeatedly until the command is interrupted. If AWS is unreachable or throttles calls, one message is
     printed, and `show` is called again later.
     """
-    was_unreachable = False
+    aws_was_unreachable = False
     while True:
         pause(FOLLOW_SECONDS)
         try:
             show()
-            was_unreachable = False
+            aws_was_unreachable = False
         except RetryLater as error:
-            if not was_unreachable:
+            if not aws_was_unreachable:
                 click.echo(f"AWS cannot be reached or is busy; trying again: {on_one_line(error)}", err=True)
-            was_unreachable = True
+            aws_was_unreachable = True

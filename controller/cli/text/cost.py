@@ -25,7 +25,7 @@ PRICES_REMARK = (
 )
 
 
-def as_text(
+def bill_lines(
     title: str, start: float, costs: Bill, notes: Sequence[str], width: int | None, *, each: bool
 ) -> Iterator[str]:
     """The text lines of a bill for machine time. If `each` is true, each table row is about one instance."""

@@ -10,7 +10,7 @@ from dyntrain.controller.core.pool.plan import Plan, PoolDecision
 from dyntrain.controller.core.pool.stock import Entry
 
 
-def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
+def pool_plan_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
     """The data that `dyntrain pool plan --json` prints."""
     pool_data = [
         {
@@ -42,7 +42,7 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
     }
 
 
-def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
+def pool_plan_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
     """The text that `dyntrain pool plan` prints about idle reserved instances and each pool's size. If `wide` is true,
     the text also contains the plan's inputs.
     """

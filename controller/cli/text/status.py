@@ -69,11 +69,11 @@ def failure_lines(cluster: dict[str, Any], log_of: Callable[[str], str] | None =
 
 
 def _log_on_ec2(cluster: str) -> Callable[[str], str]:
-    def log_place(instance: str) -> str:
+    def log_location(instance: str) -> str:
         path_text = f", on {instance} /var/log/dyntrain/worker.log" if instance else ""
         return f"its log: `dyntrain logs {cluster}`{path_text}"
 
-    return log_place
+    return log_location
 
 
 def _node_row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wide: bool) -> Sequence[str]:
@@ -164,7 +164,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if progress.get("metrics"):
         job_lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
     if progress.get("silenced"):
-        silenced_checks = (f"{code} ({silencing})" for code, silencing in sorted(progress["silenced"].items()))
+        silenced_checks = (f"{code} ({silenced_by})" for code, silenced_by in sorted(progress["silenced"].items()))
         job_lines.append(f"  checks of the script that are silenced: {', '.join(silenced_checks)}")
     if progress.get("stalled") and job["alive"] and job["state"] not in END_STATES:
         job_lines.append(f"  stalled: {progress['stalled']}")
@@ -219,8 +219,8 @@ def _since_text(time: float, now: float | None) -> str:
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
-    """The slow workers as (instance, seconds, factor of the median), slowest first. A worker is slow if the worker's
-    own part of a step takes more than SLOW_FACTOR times the median, and also more than the median plus SLOW_SECONDS.
+    """The slow workers as (instance, seconds a step, factor of the median), slowest first. A worker is slow if its own
+    part of a step takes more than SLOW_FACTOR times the median, and also more than the median plus SLOW_SECONDS.
     """
     measured_seconds = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(measured_seconds) < 2:

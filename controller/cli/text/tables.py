@@ -13,7 +13,7 @@ MIN_WORDS_WIDTH = 24  # the least width of a column whose cells may take several
 
 
 @dataclass(frozen=True)
-class Column:
+class Column:  # of a table
     """A table column with a rank: in a narrow terminal, the columns of the highest rank are left out first."""
 
     name: str

@@ -12,7 +12,7 @@ _LONG_FIELDS = frozenset({"inputs"})  # the inputs of a reserved pool's decision
 
 
 @dataclass(frozen=True)
-class EntryText:
+class EntryText:  # of an entry of the audit trail
     """The text of an entry of the audit trail, in four parts."""
 
     kind: str  # of the entry

@@ -138,20 +138,19 @@ def submit(  # `dyntrain job submit`
         ports, launcher = connect_jobs()
         job_request = _request_from_options(launcher, options, settings, elastic=elastic)
         if elastic:
-            from dyntrain.controller.cli.commands.job.elastic import submit_elastic
+            from dyntrain.controller.cli.commands.job.elastic import submit_elastic_job
 
-            submit_elastic(ports, launcher, job_request, typed_options, package, key_name, yes=yes)
+            submit_elastic_job(ports, launcher, job_request, typed_options, package, key_name, yes=yes)
             return
         _launch_job(ports, launcher, job_request, yes=yes)
-        _wait_for(ports, launcher, job_request.name, wait=wait or job_request.retries > 0)
+        _wait_for_job(ports, launcher, job_request.name, wait=wait or job_request.retries > 0)
 
 
 def _request_from_options(
     launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
-    """The job request that the options of `dyntrain job submit` describe. By default the bucket comes from the stack of
-    `dyntrain job template`. The stack also gives the default instance profile and security group of a job that is not
-    elastic. Raises GiveUp.
+    """The job request that the options of `dyntrain job submit` describe. The stack of `dyntrain job template` gives
+    the default bucket and, unless the job is elastic, the default instance profile and security group. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
     from dyntrain.controller.cli.commands.job.data import check_channels
@@ -172,12 +171,12 @@ def _request_from_options(
     }
     resolved_options["disk"] = options.get("disk") or 0
     resolved_options["data_root"] = options.get("data_root") or DATA_ROOT
-    resolved_options["command"] = command_words(options["command"], _program_in(options["code"]))
+    resolved_options["command"] = command_words(options["command"], _program_checker(options["code"]))
     requirements = "" if elastic else requirements_of(options["code"], options["requirements"])
     return JobRequest(**{**options, **resolved_options, "requirements": requirements, "env": environment_of(settings)})
 
 
-def _program_in(code: str) -> Callable[[str], bool]:
+def _program_checker(code: str) -> Callable[[str], bool]:
     """Return a function that tells whether a name is a program of this machine or a file in the job's code folder."""
     return lambda name: shutil.which(name) is not None or (Path(code) / name).is_file()
 
@@ -216,7 +215,7 @@ def resubmit(name: str, wait: bool) -> None:  # `dyntrain job resubmit`
         store_end(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
         resubmit(ports, launcher, name, _print_line)
-        _wait_for(ports, launcher, name, wait=wait)
+        _wait_for_job(ports, launcher, name, wait=wait)
 
 
 def _job_description(request: JobRequest, size: str, price: float | None) -> str:
@@ -243,15 +242,15 @@ def _print_line(text: str) -> None:
     click.echo(printable(text))
 
 
-def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
+def _wait_for_job(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
     """Wait until all nodes of the job run, or until the job ends if `wait` is true. If `wait` is true, an interrupted
     job is launched again, at most as often as the job's option --retries allows.
     """
-    from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
+    from dyntrain.controller.cli.commands.job.jobs import poll_job, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
     while True:
-        job_state = follow(ports, launcher, name, _print_progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
+        job_state = poll_job(ports, launcher, name, _print_progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
         job_record = job_state.record
         if not (wait and job_state.phase == "INTERRUPTED" and job_record.attempt <= job_record.retries):
             break

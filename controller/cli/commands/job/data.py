@@ -51,17 +51,17 @@ def common_folder(words: Sequence[str]) -> tuple[str, str]:
     channels = _parsed_channels(words)
     if not channels:
         return "", ""
-    s3_places = [bucket_and_prefix(channel.source) for channel in channels]
+    buckets_and_keys = [bucket_and_prefix(channel.source) for channel in channels]
     channel_folders = [
         posixpath.dirname(key) if channel.source.endswith(MANIFEST) else key.rstrip("/")
-        for channel, (_, key) in zip(channels, s3_places, strict=True)
+        for channel, (_, key) in zip(channels, buckets_and_keys, strict=True)
     ]
     shared_folder = posixpath.commonpath(channel_folders)
-    if len({bucket for bucket, _ in s3_places}) > 1 or not shared_folder:
+    if len({bucket for bucket, _ in buckets_and_keys}) > 1 or not shared_folder:
         raise GiveUp(
             "--channel: a cluster's nodes can read only one folder of one bucket, so put all channels below one folder"
         )
-    return s3_places[0][0], shared_folder
+    return buckets_and_keys[0][0], shared_folder
 
 
 def _parsed_channels(words: Sequence[str]) -> list[Channel]:

@@ -52,20 +52,20 @@ class ElasticJobState:
     cluster: dict[str, Any] | None  # the data of `dyntrain status`, or None while no cluster is registered
 
 
-def submit_elastic(
+def submit_elastic_job(
     ports: JobPorts,
     launcher: AwsLauncher,
     request: JobRequest,
-    typed: Sequence[str],
+    typed_options: Sequence[str],
     package: str,
     key_name: str,
     *,
     yes: bool,
 ) -> None:
-    """Submit the elastic job, and wait until the job trains. `typed` contains the names of the options that the user
-    gave.
+    """Submit the elastic job, and wait until the job trains. `typed_options` are the names of the options that the
+    user gave.
     """
-    check_elastic(request, typed)
+    check_elastic(request, typed_options)
     request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
@@ -100,10 +100,10 @@ def submit_elastic(
     if not yes and not click.confirm("Create the cluster?", default=False):
         raise GiveUp("the cluster was not created")
     make_cluster(ports, launcher, stacks, prepared_cluster, _print_line)
-    _follow_start(ports, stacks, stage_connection, request.name)
+    _follow_job_start(ports, stacks, stage_connection, request.name)
 
 
-def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
+def job_status_text(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
     job_state = _read_state(ports, _cluster_stacks(launcher), connect_to_stage(stage_of_command()), name)
     record, stack = job_state.record, job_state.stack
     if output == "json":
@@ -123,7 +123,7 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
     return "\n".join(lines)
 
 
-def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def elastic_job_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The phase of each named elastic job with the reason for the phase, as in `dyntrain job status`. A job whose state
     cannot be read has the phase UNKNOWN.
     """
@@ -138,7 +138,7 @@ def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str])
     return phases_and_reasons
 
 
-def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
+def stop_elastic_job(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
     parameters = connect_to_stage(stage_of_command()).ports.parameters
     stack = end_cluster(ports, launcher, _cluster_stacks(launcher), name, lambda: parameters.delete(name), _print_line)
     if stack is None:
@@ -173,7 +173,7 @@ def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name
     return ElasticJobState(record, phase, reason, stack, cluster_data)
 
 
-def _follow_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
+def _follow_job_start(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
     """Print the elastic job's progress until the job trains. Raises GiveUp if the job fails, or does not train within
     START_SECONDS.
     """

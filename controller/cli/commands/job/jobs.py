@@ -76,7 +76,7 @@ def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
     return JobState(record, job_phase, machines, verdict, exit_codes, alive_node_count, is_late)
 
 
-def follow(
+def poll_job(
     ports: JobPorts,
     launcher: Launcher,
     name: str,
@@ -113,9 +113,9 @@ def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """Launch the next attempt of an interrupted job, unless the job has been stopped. The function waits while old
-    machines save files, and while AWS is unreachable or lacks capacity. Raises GiveUp if no launch has succeeded after
-    RELAUNCH_SECONDS.
+    """Launch the next attempt of an interrupted job, unless the job has been stopped. The function waits while
+    machines of the last attempt save files, and while AWS is unreachable or lacks capacity. Raises GiveUp if no launch
+    has succeeded after RELAUNCH_SECONDS.
     """
     deadline = ports.clock() + RELAUNCH_SECONDS
     last_message = ""

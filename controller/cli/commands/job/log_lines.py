@@ -40,4 +40,4 @@ class JobLog:
             yield line
         if self._shown:
             self._since = max(self._since, max(self._shown.values()) - OVERLAP_SECONDS)
-            self._shown = {line_id: line_at for line_id, line_at in self._shown.items() if line_at >= self._since}
+            self._shown = {line_id: line_time for line_id, line_time in self._shown.items() if line_time >= self._since}

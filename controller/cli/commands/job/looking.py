@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
 @output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
-def job_list(output: str) -> None:
+def job_list(output: str) -> None:  # `dyntrain job list`
     """List all jobs that run, and all jobs that ended in the last 90 days."""
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
@@ -32,9 +32,9 @@ def job_list(output: str) -> None:
             record.name: (record.state, record.reason) for record in records
         }
         if elastic_names := [record.name for record in records if record.elastic and not record.ended]:
-            from dyntrain.controller.cli.commands.job.elastic import elastic_states
+            from dyntrain.controller.cli.commands.job.elastic import elastic_job_states
 
-            phases_and_reasons |= elastic_states(ports, launcher, elastic_names)
+            phases_and_reasons |= elastic_job_states(ports, launcher, elastic_names)
     if output == "json":
         json_rows = [
             {**record.model_dump(mode="json"), "phase": phases_and_reasons[record.name][0]} for record in records
@@ -63,9 +63,9 @@ def status(name: str, output: str) -> None:  # `dyntrain job status`
 
         ports, launcher = connect_jobs()
         if stored_job(ports, name).record.elastic:
-            from dyntrain.controller.cli.commands.job.elastic import status_of
+            from dyntrain.controller.cli.commands.job.elastic import job_status_text
 
-            click.echo(status_of(ports, launcher, name, output))
+            click.echo(job_status_text(ports, launcher, name, output))
             return
         job_state = read_state(ports, launcher, name)
     click.echo(json.dumps(_job_fields(job_state), indent=1) if output == "json" else "\n".join(_job_lines(job_state)))
@@ -167,9 +167,9 @@ def stop(name: str, at_once: bool) -> None:  # `dyntrain job stop`
         record = stored_job(ports, name).record
         say_where(f"job {name}", launcher.clients)
         if record.elastic:
-            from dyntrain.controller.cli.commands.job.elastic import stop_elastic
+            from dyntrain.controller.cli.commands.job.elastic import stop_elastic_job
 
-            stop_elastic(ports, launcher, name)
+            stop_elastic_job(ports, launcher, name)
             return
         result_text = stop_job(ports, launcher, name, at_once=at_once)
     click.echo(result_text)
