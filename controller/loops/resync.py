@@ -1,9 +1,10 @@
 """Reads EC2 and Auto Scaling in each period, stores differences as facts, and has every cluster checked.
 
+The steps of a resync:
 1. gather: all instances and group members of all clusters; a failed read changes no facts
 2. decide: which nodes differ from their stored facts
 3. apply: write the facts of these nodes
-4. tick: have each cluster checked, also after a failed read
+4. tick: have each cluster checked, also after a failed read.
 """
 
 from __future__ import annotations
