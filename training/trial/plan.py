@@ -81,10 +81,10 @@ def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int]
     """Make a plan of membership changes for a script.
 
     `loops`: the numbers of the steps in each loop over epochs. `epochs`: the number of the last step of each epoch. In
-    the longest loop, one worker joins within an epoch, and one worker joins at an epoch's start. Later in this loop,
-    the worker of rank 0 is killed and joins again within an epoch, and finally one worker leaves. If the longest loop
-    is too short for all changes, the last changes are left out. Between two loops, the number of workers changes. The
-    seed determines at which steps the membership changes come.
+    the longest loop, one worker joins within an epoch, and one worker joins at an epoch's start. Later in the longest
+    loop, the worker of rank 0 is killed and joins again within an epoch, and finally one worker leaves. If the longest
+    loop is too short for all changes, the last changes are left out. Between two loops, the number of workers changes.
+    The seed determines at which steps the membership changes come.
     """
     random_generator = np.random.Generator(np.random.PCG64([seed, 1]))
     loop_ends = [loop[-1] for loop in loops[:-1] if loop]

@@ -56,8 +56,8 @@ _REASON_SENTENCES = {
 @dataclass(frozen=True)
 class PoolDecision:
     """The decision on one pool. `spare` is the number of idle reserved instances that the pool may use, and `entitled`
-    is the size that follows from `spare` and the pool's limits. `proposal` is the size for which this reading asks:
-    unlike `entitled`, `proposal` includes no instances that other pools still hold.
+    is the size that follows from `spare` and the pool's limits. `proposal` is the size that the present inputs call
+    for: unlike `entitled`, `proposal` includes no instances that other pools still hold.
     """
 
     pool: Pool
