@@ -216,8 +216,8 @@ def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
 
 
 def _final_tag_actions(terminated_nodes: Iterable[View]) -> Iterator[Action]:
-    """The action that sets the status tag REMOVED on terminated instances. Without this action, the tag of an instance
-    that EC2 took would show for ever that the instance is in the job.
+    """The action that sets the status tag REMOVED on terminated instances. Without the new status tag, the old tag of
+    an instance that EC2 took would show for ever that the instance is in the job.
     """
     instances_to_retag = tuple(
         node.instance for node in terminated_nodes if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED")

@@ -1,9 +1,10 @@
-"""Makes AWS and the job agree with the facts of a cluster. A run starts with records of the table's stream. Runs may
-overlap.
+"""Makes AWS and the job agree with the facts of a cluster. A run starts with records of the DynamoDB table's stream.
+Runs may overlap.
 
+The steps of a run:
 1. gather: the cluster's nodes (from the index and from the stream's records), the job, the membership
 2. decide (pure): consistent reads first confirm facts that change the membership or end an instance
-3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge effects
+3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge effects.
 
 Only one run at a time (see `turns`) writes a node's status for people into its tag, the log and the audit trail.
 """
@@ -139,9 +140,9 @@ def _converge_cluster(
             )
         except Exception:
             with suppress(ControllerError):
-                status_lock.release(done=False)
+                status_lock.release_lock(done=False)
             raise
-        deferred_instances = status_lock.release(done=decision is not None)
+        deferred_instances = status_lock.release_lock(done=decision is not None)
         if decision is None:
             return None
         done_actions += decision.actions
@@ -168,7 +169,7 @@ def _make_pass(
     the next tick (periodic check) acts on all nodes, even on a node whose stream record was lost.
 
     When a run gets the lock for announcing statuses, the run reads the facts again and decides again. Before a run
-    holds the lock, the run writes no status.
+    holds the lock for announcing statuses, the run writes no status.
     """
     cluster = rules.policy.cluster
     nodes: dict[str, StoredNode] = {}
@@ -213,7 +214,7 @@ def _make_pass(
             continue
         announced_ids = announced_instances(limited_decision)
         if not status_lock.held_by_this_run:
-            if status_lock.take(nodes if all_nodes else node_images, wanted=bool(announced_ids)):
+            if status_lock.take_lock(nodes if all_nodes else node_images, wanted=bool(announced_ids)):
                 if status_lock.left:
                     node_images = {**node_images, **ports.nodes.get_many(sorted(status_lock.left))}
                     nodes, reread_ids = {}, set()

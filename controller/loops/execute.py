@@ -84,9 +84,9 @@ class _Effect:
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> ActionResults:
-    """Carry out the actions. A failed action stops only the actions that depend on the failed action. For example, an
-    instance whose status tag was not written is not ended. `why` is the reason to write into the audit trail. After the
-    time `until`, no status tag is written.
+    """Carry out the actions, one after the other. A failed action stops only the actions that depend on the failed
+    action. For example, an instance whose status tag was not written is not ended. `why` is the reason to write into
+    the audit trail. After the time `until`, no status tag is written.
     """
     results = ActionResults()
     for planned_action in actions:

@@ -1,9 +1,10 @@
 """Suspends the launches of elastic groups whose nodes all fail in the same way, and resumes the launches later (see
 `decisions/holding.py`).
 
+The steps for each group:
 1. gather: the group's facts, and its size only if a decision may be due
 2. decide: pure
-3. apply: store the plan, carry it out, store that it is done
+3. apply: store the plan, carry it out, store that it is done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Turns events into stored facts, and does nothing else.
 
+The steps for each event:
 1. observe: parse the payload into facts (pure)
 2. gather: read the item of the event's instance, group or cluster
-3. merge: add new facts and write over the version that was read; after a lost race, read again
+3. merge: add new facts and write over the version that was read; after a lost race, read again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 log = logging.getLogger("dyntrain.intake")
 
 ATTEMPTS = 8  # of a conditional write
-NOT_COORDINATOR = (
+NOT_COORDINATOR = (  # why a job report is ignored
     "the sender is not known as the node that runs the cluster's coordinator; its next report is checked again"
 )
 UNNAMED_FACTS_KEPT_SECONDS = 86_400.0  # for an instance without cluster
@@ -71,15 +72,15 @@ def _store_observation(
     if isinstance(observation, JobFacts):
         if is_authentic and (reason := _reason_to_ignore(ports, observation.report, elastic)):
             return IntakeOutcome("ignored", reason, observation.report.instance_id, observation.report.cluster)
-        return _take_job_report(ports, observation)
+        return _store_job_report(ports, observation)
     if isinstance(observation, GroupFacts):
-        is_new = merge_group(ports, observation, wake=True)
+        facts_are_new = merge_group(ports, observation, wake=True)
         return IntakeOutcome(
-            "applied" if is_new else "unchanged", f"group {observation.group} could not launch an instance"
+            "applied" if facts_are_new else "unchanged", f"group {observation.group} could not launch an instance"
         )
     if isinstance(observation, SeveralNodes):
-        return _combined_outcome([_take_node_facts(ports, node) for node in observation.nodes])
-    return _take_node_facts(ports, observation)
+        return _combined_outcome([_store_node_facts(ports, node) for node in observation.nodes])
+    return _store_node_facts(ports, observation)
 
 
 def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
@@ -93,7 +94,7 @@ def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
     return IntakeOutcome(combined_kind, instance=" ".join(outcome.instance for outcome in outcomes))
 
 
-def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
+def _store_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
     stored_node = ports.nodes.get(news.instance) if news.preparation is not None else None
     if (
@@ -186,7 +187,7 @@ def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> s
     )
 
 
-def _take_job_report(ports: Ports, news: JobFacts) -> IntakeOutcome:
+def _store_job_report(ports: Ports, news: JobFacts) -> IntakeOutcome:
     cluster = news.report.cluster
     for _ in range(ATTEMPTS):
         stored_facts, version = ports.jobs.get(cluster)

@@ -1,9 +1,10 @@
-"""Sends alarms to the deployment stage's webhook. This is a separate Lambda function, so that no decision waits for the
-webhook or fails because of the webhook.
+"""Sends alarms to the deployment stage's webhook. The sender is a Lambda function of its own, so that no decision
+waits for the webhook or fails because of the webhook.
 
+The steps for each message:
 1. gather: the webhook, if one is set, and whether the message was sent before
 2. claim the message, so that only one of two simultaneous deliveries sends it
-3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt
+3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt.
 
 After a crash between sending and storing, the message is sent twice. The receiver recognises the repeated message by
 its `id`.
@@ -102,8 +103,8 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> NotifyRe
 
 
 def _claim_message(ports: NotifyPorts, message: str) -> int | None:
-    """Claim the message for sending by writing its notice, and return the new version of the notice. The caller later
-    replaces this version by the outcome of sending. Returns None if the message was already sent or is being sent.
+    """Claim the message for sending by writing its notice, and return the new version of the notice, which the caller
+    later replaces by the outcome of sending. Returns None if the message was already sent or is being sent.
     """
     now = ports.clock()
     stored_notice = ports.notices.get(message)

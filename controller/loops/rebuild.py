@@ -1,9 +1,10 @@
 """Recovers from an empty table while a job runs: takes over the published target before the first decision.
 
+The steps of the recovery:
 1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as usual; its tick says that the resync was complete
 2. at that tick the membership is taken over from the parameter `target`; its members count as prepared, since only
    prepared nodes become members
-3. until the coordinator reports, or has been silent so long that it counts as lost, nothing is published or ended
+3. until the coordinator reports, or has been silent so long that it counts as lost, nothing is published or ended.
 """
 
 from __future__ import annotations

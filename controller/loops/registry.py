@@ -32,17 +32,17 @@ class Registry:
         self._read_at = float("-inf")
 
     def all(self) -> dict[str, ClusterPolicy]:
-        self._read(CACHE_SECONDS)
+        self._read_policies(CACHE_SECONDS)
         return self._policies
 
     def problems(self) -> dict[str, str]:
         """The error text for each invalid policy that was skipped, by cluster name."""
-        self._read(CACHE_SECONDS)
+        self._read_policies(CACHE_SECONDS)
         return self._problems
 
     def policy(self, cluster: str) -> ClusterPolicy | None:
         if cluster not in self.all():
-            self._read(UNKNOWN_CLUSTER_CACHE_SECONDS)
+            self._read_policies(UNKNOWN_CLUSTER_CACHE_SECONDS)
         return self._policies.get(cluster)
 
     def of_group(self, group: str) -> str | None:
@@ -50,13 +50,13 @@ class Registry:
         the first cluster by name.
         """
         for max_cache_seconds in (CACHE_SECONDS, UNKNOWN_CLUSTER_CACHE_SECONDS):
-            self._read(max_cache_seconds)
+            self._read_policies(max_cache_seconds)
             claiming_clusters = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
             if claiming_clusters:
                 return claiming_clusters[0]
         return None
 
-    def _read(self, max_cache_seconds: float) -> None:
+    def _read_policies(self, max_cache_seconds: float) -> None:
         now = self._clock()
         if now - self._read_at < max_cache_seconds:
             return
@@ -65,7 +65,7 @@ class Registry:
             try:
                 policy = ClusterPolicy.model_validate_json(policy_json)
             except ValidationError as error:
-                if self._stage is not None and _stage_in(policy_json) not in (None, self._stage):
+                if self._stage is not None and _stage_of_policy(policy_json) not in (None, self._stage):
                     continue
                 policy_problems[cluster] = wrong_fields(error, "policy")
                 continue
@@ -85,7 +85,7 @@ class Registry:
         self._policies, self._problems, self._read_at = policies, policy_problems, now
 
 
-def _stage_in(text: str) -> str | None:
+def _stage_of_policy(text: str) -> str | None:
     """The deployment stage that an invalid policy names. The controller of the named stage reports the invalid policy
     as an error. Returns None if the policy names no stage.
     """

@@ -1,9 +1,10 @@
 """Reads EC2 and Auto Scaling in each period, stores differences as facts, and has every cluster checked.
 
+The steps of a resync:
 1. gather: all instances and group members of all clusters; a failed read changes no facts
 2. decide: which nodes differ from their stored facts
 3. apply: write the facts of these nodes
-4. tick: have each cluster checked, also after a failed read
+4. tick: have each cluster checked, also after a failed read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
 from dyntrain.controller.contract.messages import OWNER_TAG, STATUS_TAG, ClusterPolicy, launch_template_name
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
-from dyntrain.controller.core.incoming.events import elastic_tag_cluster, read_tags, tagged_cluster
+from dyntrain.controller.core.incoming.events import elastic_tag_cluster, kept_read_tags, tagged_cluster
 from dyntrain.controller.core.records.acks import NO_ACKS, NO_HEARTBEAT, Acks, Doubt, MissedReads
 from dyntrain.controller.core.records.facts import (
     ClusterStatement,
@@ -115,7 +116,7 @@ def facts_of_instance(
         template=ClusterStatement(at=started, cluster=template) if template else None,
         based=base_tag(instance.tags, started),
         wished=elastic_tag_cluster(instance.tags, (), elastic, started),
-        tags_read=TagsRead(started=started, tags=read_tags(instance.tags, elastic)),
+        tags_read=TagsRead(started=started, tags=kept_read_tags(instance.tags, elastic)),
         state_read=StateRead(
             started=started, state=instance.state, launched_at=instance.launched_at, private_ip=instance.private_ip
         ),

@@ -1,8 +1,9 @@
 """Sets the sizes of a cluster's groups after failed launches (`decisions/capacity.py` decides).
 
+The steps for each group:
 1. gather: the group's facts, and its size only if a decision may be due
 2. decide: pure
-3. apply: store the planned size, set it, store that it was set
+3. apply: store the planned size, set it, store that it was set.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def settle_capacity(
         plan = plan_capacity(
             stored_group.facts, group_size, rules.policy, now, _lowered_count(decision, stored_group.facts)
         )
-        if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > group_size.desired):
+        if plan is not None and not (_groups_must_not_grow(decision) and (plan.desired or 0) > group_size.desired):
             done_actions += _apply(ports, rules, stored_group, plan)
     return tuple(done_actions)
 
 
-def _must_not_grow(decision: Decision) -> bool:
+def _groups_must_not_grow(decision: Decision) -> bool:
     """Whether the cluster's groups must not grow, because the job has ended or the cluster is closed. An instance that
     is launched after the end of the job or into a closed cluster would be ended at once.
     """

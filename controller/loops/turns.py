@@ -3,8 +3,8 @@ tags, log and audit trail.
 
 EC2's tags have no compare-and-set. If two runs overlapped, the slower run could overwrite a newer status with an older
 status. A run with statuses to announce first takes the cluster's lock, and then reads the facts again. If another run
-holds the lock, a run leaves its instances to the run that holds the lock. The run that holds the lock handles these
-instances before it releases the lock.
+holds the lock, a run leaves its instances to the run that holds the lock. Before it releases the lock, the run that
+holds the lock handles the instances that other runs left.
 
 A run holds the lock for at most TURN_SECONDS. If the run that holds the lock dies or hangs, the next run also handles
 the instances that were left to the dead run. A run writes no status tag after its hold on the lock has ended.
@@ -38,7 +38,7 @@ class StatusLock:
     def held_by_this_run(self) -> bool:
         return self._number is not None
 
-    def take(self, instance_ids: Iterable[str], *, wanted: bool) -> bool:
+    def take_lock(self, instance_ids: Iterable[str], *, wanted: bool) -> bool:
         """If `wanted`, take the lock unless another run holds the lock. Returns whether this run holds the lock. If
         another run holds the lock, the instances `instance_ids` are left to the other run, which may have read an older
         state of the instances. Raises RetryLater.
@@ -67,9 +67,9 @@ class StatusLock:
         """The time after which this run may send no more requests that write status tags."""
         return self._until - REQUEST_EFFECT_SECONDS
 
-    def release(self, *, done: bool) -> frozenset[str]:
+    def release_lock(self, *, done: bool) -> frozenset[str]:
         """Release the lock. If `done` is set, returns the instances that other runs left to this run. If `done` is not
-        set, these instances wait for the next run that takes the lock. Raises RetryLater.
+        set, the instances that other runs left wait for the next run that takes the lock. Raises RetryLater.
         """
         if not self.held_by_this_run:
             return frozenset()

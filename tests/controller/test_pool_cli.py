@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from dyntrain.controller import wiring
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
-from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGE_TYPES, INTERRUPTION_TYPES
 from dyntrain.controller.core.incoming.events import DroppedEvent, observe
 from dyntrain.controller.core.records.facts import NodeFacts
 from fakes import ELASTIC, World, instance_id
@@ -122,7 +122,7 @@ def listening(handler: str) -> set[str]:
     return set(source.event_pattern["detail-type"])
 
 
-@pytest.mark.parametrize("kind", CAPACITY_CHANGES)
+@pytest.mark.parametrize("kind", CAPACITY_CHANGE_TYPES)
 def test_every_capacity_event_has_a_rule_is_understood_and_writes_no_facts(kind: str) -> None:
     """Both spellings of the Capacity Block events, and a payload with little in it."""
     world = World()
@@ -140,7 +140,7 @@ def test_every_capacity_event_has_a_rule_is_understood_and_writes_no_facts(kind:
     assert kind in listening("on_capacity_change")
 
 
-@pytest.mark.parametrize("kind", CAPACITY_INTERRUPTIONS)
+@pytest.mark.parametrize("kind", INTERRUPTION_TYPES)
 def test_an_instance_that_its_capacity_reservation_loses_leaves_before_the_time_told(kind: str) -> None:
     world = World()
     detail = {

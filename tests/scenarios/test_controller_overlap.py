@@ -253,13 +253,13 @@ def test_a_run_whose_turn_is_over_does_not_end_that_of_another() -> None:
     """It stands still at the end of its own; a third one would find nobody at it, and write beside the second."""
     world, _, _ = running_cluster(1)
     first, second, third = (StatusLock(world.ports, "demo") for _ in range(3))
-    assert first.take((), wanted=True)
+    assert first.take_lock((), wanted=True)
     world.wait(TURN_SECONDS)
-    assert second.take((), wanted=True)
-    assert first.release(done=True) == frozenset()
-    assert not third.take(["i-1"], wanted=True)
-    assert second.release(done=True) == {"i-1"}
-    assert third.take((), wanted=True)
+    assert second.take_lock((), wanted=True)
+    assert first.release_lock(done=True) == frozenset()
+    assert not third.take_lock(["i-1"], wanted=True)
+    assert second.release_lock(done=True) == {"i-1"}
+    assert third.take_lock((), wanted=True)
 
 
 def test_who_comes_to_tell_after_its_turn_tells_nothing() -> None:

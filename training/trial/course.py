@@ -44,12 +44,12 @@ async def _run_experiment(options: Options, as_json: bool) -> int:
         shutil.rmtree(folder, ignore_errors=True)
         _print_progress(started_at, str(error))
         return BAD_COMMAND_CODE
-    log_paths = _delete_files(folder, verdict)
+    log_paths = _delete_experiment_files(folder, verdict)
     _print_verdict(verdict, experiment, options, log_paths, as_json)
     return verdict.exit_code
 
 
-def _delete_files(folder: Path, verdict: Verdict) -> list[str]:
+def _delete_experiment_files(folder: Path, verdict: Verdict) -> list[str]:
     """Delete the experiment's files if the script trains the same on changing workers; otherwise delete only saved
     arrays.
 

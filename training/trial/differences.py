@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUNDING_FACTOR = 20.0  # differences up to this many times the effect of rounding count as rounding
-LEAST_EFFECT = {
+LEAST_EFFECT = {  # least effect of rounding on weights, and on gradients, whose terms may cancel out
     "w": 1e-6,
     "g": 1e-5,
-}  # least effect of rounding on weights, and on gradients, whose terms may cancel out
+}
 GRADIENT = "gradient "  # prefix of a gradient's name
 DRAWS = "draws"  # the numbers that the generators would draw after the step; not a weight
 EPOCH = "epoch"  # the epoch after the step

@@ -21,7 +21,7 @@ from dyntrain.training.trial.differences import (
     first_divergence,
     relative_differences,
 )
-from dyntrain.training.trial.plan import Plan, make_plan
+from dyntrain.training.trial.plan import TrialPlan, make_plan
 from dyntrain.training.trial.processes import EndedRun, RunTooLong, run
 from dyntrain.training.trial.results import (
     counts_of_run,
@@ -76,7 +76,7 @@ class Options:
     steps: int = 12  # most steps of a loop
     epochs: int | None = None  # most epochs of a loop
     samples: int | None = None  # samples of an epoch
-    plan: Plan | None = None  # membership changes; None: made from the seed
+    plan: TrialPlan | None = None  # membership changes; None: made from the seed
     seed: int = 0  # of the plan and of the nudge
     seconds: float = 600.0  # time limit of each run
 
@@ -161,8 +161,8 @@ class Experiment:
                 watch_task.cancel()
 
     async def _rule_findings(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Run the script once with the rules of `dyntrain.training.checks` on, and return the findings. Runs that are
-        compared have the rules off.
+        """Run the script once with the rules of `dyntrain.training.checks` on, and return the findings. In runs that
+        are compared, the rules of `dyntrain.training.checks` are off.
         """
         order = self._order(RULES).model_copy(update={"rules": True})
         with contextlib.suppress(RunTooLong):
@@ -206,8 +206,8 @@ class Experiment:
     def _environment(self, order_file: Path | None, checks: str = "off") -> Mapping[str, str]:
         """Return the environment variables of a run, which are like those of a job's worker.
 
-        A run uses only CPUs, and parallel runs share the CPU's threads. By default the rules are off, because a rule
-        that stops a run would prevent the comparison.
+        A run uses only CPUs, and parallel runs share the CPU's threads. By default the rules of
+        `dyntrain.training.checks` are off, because a rule that stops a run would prevent the comparison.
         """
         thread_count = str(max(1, (os.cpu_count() or 1) // 3))
         overrides = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", thread_count), "CUDA_VISIBLE_DEVICES": ""}
@@ -250,8 +250,8 @@ class Experiment:
     ) -> Verdict | None:
         """Return a verdict if two equal runs of the script in one process give different results, otherwise None.
 
-        The script is run again only if the nudged run has other initial weights or differs much, which may not be an
-        effect of rounding.
+        The script is run again only if the nudged run has other initial weights than the first run, or later differs
+        much from the first run, because such a difference may have another cause than rounding.
         """
         first_key = min(one_arrays)
         rounding = Rounding()

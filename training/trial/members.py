@@ -2,9 +2,9 @@
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-This is a separate program, so that one log file contains the launcher's output and the workers' output. After each step
-with a planned change, all workers wait until the joining or restarted worker is ready. So each membership change
-happens at its planned step, even on a slow machine.
+The module is a separate program, so that one log file contains the launcher's output and the workers' output. After
+each step with a planned change, all workers wait until the joining or restarted worker is ready. Each membership change
+thus happens at its planned step, even on a slow machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dyntrain.controller.contract.messages import Target
 from dyntrain.training.launch.command import launch
 from dyntrain.training.launch.host_file import FileHosts, instance_of
 from dyntrain.training.launch.plan import parse as parse_launch
-from dyntrain.training.trial.plan import Plan, parse
+from dyntrain.training.trial.plan import TrialPlan, parse
 from dyntrain.training.trial_files import VARIABLE, Order, saved_steps
 
 CHECK_SECONDS = 0.05  # seconds between two checks of a condition
@@ -68,7 +68,7 @@ def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost_c
     return all(last_events.get(instance) == "worker_ready" for instance in instances)
 
 
-async def make_changes(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
+async def make_changes(plan: TrialPlan, order: Order, hosts: PlannedHosts) -> None:
     """Make each planned membership change after its step, and let the workers continue when the change is complete."""
     workers_by_step, joined_count = {change.step: change.workers for change in plan.changes}, 0
     for step in plan.steps:
@@ -105,7 +105,7 @@ def events_of(order: Order) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-async def train(folder: Path, plan: Plan, command: Sequence[str]) -> int:
+async def train(folder: Path, plan: TrialPlan, command: Sequence[str]) -> int:
     """Run the script as a job with the planned membership changes; returns the exit code of `launch`."""
     order_file = folder / "order.json"
     order = Order.model_validate_json(order_file.read_text())
@@ -122,5 +122,5 @@ async def train(folder: Path, plan: Plan, command: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    plan = Plan() if not sys.argv[2] else parse(sys.argv[2])
+    plan = TrialPlan() if not sys.argv[2] else parse(sys.argv[2])
     sys.exit(asyncio.run(train(Path(sys.argv[1]), plan, sys.argv[3:])))

@@ -1,7 +1,7 @@
 """Plan of an experiment: its membership changes and their steps. Pure.
 
-A plan can be written as `3=3 6=kill1-before 9=2`: three workers after step 3, and two workers after step 9. In step 6
-of this plan, the worker of rank 1 is killed before its gradients are summed.
+A plan can be written as `3=3 6=kill1-before 9=2`: three workers after step 3, the worker of rank 1 killed in step 6
+before its gradients are summed, and two workers after step 9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WorkerChange:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """Changes of the number of workers, and kills of workers, in the order of their steps.
 
     Each step has at most one change or kill. Steps are counted over all loops of the script.
@@ -51,10 +51,10 @@ class Plan:
         return tuple(sorted([change.step for change in self.changes] + [kill.step for kill in self.kills]))
 
 
-def parse(text: str) -> Plan:
+def parse(text: str) -> TrialPlan:
     """Return the plan that a text describes. Raises ValueError for an invalid text."""
     word_matches = [CHANGE_PATTERN.fullmatch(word) for word in text.replace(",", " ").split()]
-    plan = Plan(
+    plan = TrialPlan(
         tuple(
             WorkerChange(int(word_match[1]), int(word_match[2]))
             for word_match in word_matches
@@ -71,20 +71,20 @@ def parse(text: str) -> Plan:
         raise ValueError(SYNTAX_ERROR.format(text=text))
     if any(not 1 <= change.workers <= MOST_WORKERS for change in plan.changes):
         raise ValueError(f"--plan {text!r}: must have between 1 and {MOST_WORKERS} workers")
-    return Plan(
+    return TrialPlan(
         tuple(sorted(plan.changes, key=lambda change: change.step)),
         tuple(sorted(plan.kills, key=lambda kill: kill.step)),
     )
 
 
-def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
+def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> TrialPlan:
     """Make a plan of membership changes for a script.
 
     `loops`: the numbers of the steps in each loop over epochs. `epochs`: the number of the last step of each epoch. In
-    the longest loop, one worker joins within an epoch, and one worker joins at an epoch's start. Later in this loop,
-    the worker of rank 0 is killed and joins again within an epoch, and finally one worker leaves. If the longest loop
-    is too short for all changes, the last changes are left out. Between two loops, the number of workers changes. The
-    seed determines at which steps the changes come.
+    the longest loop, one worker joins within an epoch, and one worker joins at an epoch's start. Later in the longest
+    loop, the worker of rank 0 is killed and joins again within an epoch, and finally one worker leaves. If the longest
+    loop is too short for all changes, the last changes are left out. Between two loops, the number of workers changes.
+    The seed determines at which steps the membership changes come.
     """
     random_generator = np.random.Generator(np.random.PCG64([seed, 1]))
     loop_ends = [loop[-1] for loop in loops[:-1] if loop]
@@ -97,10 +97,10 @@ def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int]
         worker_count = earlier_counts[-1] if earlier_counts else worker_count
         changes.append(WorkerChange(loop_end, 1 + worker_count % WORKERS_AFTER_JOINS))
         changes.sort(key=lambda change: change.step)
-    return Plan(tuple(changes), loop_plan.kills)
+    return TrialPlan(tuple(changes), loop_plan.kills)
 
 
-def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generator: np.random.Generator) -> Plan:
+def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generator: np.random.Generator) -> TrialPlan:
     """Plan the membership changes within one loop over epochs.
 
     The loop begins with one worker, and about a quarter of its steps lie between two changes. The kill comes before the
@@ -108,7 +108,7 @@ def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generato
     """
     step_count = len(steps)
     if not step_count:
-        return Plan()
+        return TrialPlan()
     quarter = max(1, (step_count + 1) // 4)
     positions = [quarter * number - 1 + int(random_generator.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
     first_step, kill_step, last_step = (steps[position] if position < step_count else 0 for position in positions)
@@ -125,7 +125,7 @@ def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generato
         *(WorkerChange(step, WORKERS_AFTER_JOINS) for step in epoch_starts),
     ]
     changes += [WorkerChange(last_step, WORKERS_AFTER_LEAVE)] if last_step else []
-    return Plan(tuple(changes), (Kill(step=kill_step, rank=0, moment="before"),) if kill_step else ())
+    return TrialPlan(tuple(changes), (Kill(step=kill_step, rank=0, moment="before"),) if kill_step else ())
 
 
 def _nearest_step(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:

@@ -30,7 +30,7 @@ class Variables:
         """
         array_sizes: dict[str, int] = {}
         for key in self._steps_of_several_workers(upto):
-            for name in self._names(key, HELD):
+            for name in self._variable_names(key, HELD):
                 equalities = [
                     self._equals_one_process(key, HELD, name, worker_arrays) for worker_arrays in self._members[key]
                 ]
@@ -47,12 +47,12 @@ class Variables:
         equal_names = {
             name
             for key in later_steps
-            for name in self._names(key, HELD)
+            for name in self._variable_names(key, HELD)
             if any(self._equals_one_process(key, HELD, name, worker_arrays) for worker_arrays in self._members[key])
         }
         return [
             name
-            for name in self._names(last_key, END)
+            for name in self._variable_names(last_key, END)
             if self._one[last_key][END + name].size > 1 and name in equal_names
             if any(
                 END + name in worker_arrays and not self._equals_one_process(last_key, END, name, worker_arrays)
@@ -63,7 +63,7 @@ class Variables:
     def _steps_of_several_workers(self, upto: Key) -> list[Key]:
         return [key for key in sorted(self._one) if key <= upto and len(self._members.get(key, ())) > 1]
 
-    def _names(self, key: Key, kind: str) -> list[str]:
+    def _variable_names(self, key: Key, kind: str) -> list[str]:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
     def _equals_one_process(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:

@@ -180,7 +180,7 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 
 def _change_advice(node: NodeStatus, snapshot: Snapshot) -> str:
     job_is_over = snapshot.decision.job.over
-    advice = announced_standing(node).reason.would_change(node.view.base, job_is_over)
+    advice = announced_standing(node).reason.change_advice(node.view.base, job_is_over)
     return "; ".join(filter(None, (advice, _restart_advice(snapshot) if job_is_over else "")))
 
 

@@ -93,8 +93,7 @@ class HeartbeatLifecycle:
 @dataclass(frozen=True)
 class TerminateInGroup:
     """Terminate a member of an Auto Scaling group. If `decrement` is false, the group launches a replacement. For a
-    base node of a closed cluster, `closes` is the reason for closing the cluster. For every other instance, `closes` is
-    "".
+    base node of a closed cluster, `closes` is the reason for closing the cluster, and for every other instance "".
     """
 
     instance: str  # instance id

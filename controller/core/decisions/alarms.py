@@ -24,7 +24,7 @@ TARGET_DISPUTED = "TargetDisputed"  # metric: two targets with one revision diff
 POLICY_INVALID = "PolicyInvalid"  # metric: a cluster's policy cannot be used
 LAUNCHES_HELD = "LaunchesHeld"  # metric: a group's launches were stopped
 BASE_PREPARE_FAILED = "BasePrepareFailed"  # metric: the preparation of a base node failed
-_METRICS = {
+_METRIC_BY_REASON = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
     Reason.BASE_UNTAGGED: "BaseNodeAway",
@@ -36,7 +36,7 @@ _METRICS = {
     Reason.NEVER_HEARD: "NeverHeard",
 }
 METRICS = (
-    *dict.fromkeys(_METRICS.values()),
+    *dict.fromkeys(_METRIC_BY_REASON.values()),
     ORPHAN,
     ENDINGS_HELD,
     RESYNC_HELD,
@@ -74,7 +74,7 @@ def alarms_of(
     lines_by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         standing_line = node.standing.line
-        metric = _METRICS.get(node.standing.reason)
+        metric = _METRIC_BY_REASON.get(node.standing.reason)
         if metric is not None:
             lines_by_alarm.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = standing_line
         if node.view.base and node.standing.status == "PREPARE_FAILED":

@@ -1,8 +1,8 @@
 """A table of the allowed transitions between the statuses of a node, with the causes that allow each transition. Pure.
 
-Each change of a node's status tag follows an allowed transition. If the tag returns to an earlier status without a
-cause, the controller has written an outdated status. A node may skip statuses, because several changes may happen while
-the controller is busy.
+Each change of a node's status tag follows an allowed transition. If the status tag returns to an earlier status without
+a cause, the controller has written an outdated status. A node may skip statuses, because several changes may happen
+while the controller is busy.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 terminated within ten minutes, the controller keeps the instances until an operator releases each instance. Pure.
 
 An instance that never reported may serve a purpose outside the cluster. Many instances that never reported suggest a
-mistake: a policy with a wrong group, tags removed by a script, or a forged report. The brake does not hold the
-termination of nodes that reported or were in the job. The brake does not hold terminations by an Auto Scaling group or
-by AWS.
+mistake: a policy with a wrong group, tags removed by a script, or a forged report. The controller holds neither the
+termination of nodes that reported or were in the job, nor terminations by an Auto Scaling group or by AWS.
 
 The alarm about a held termination is recorded in the facts of the node. While the controller holds the termination of
 one node that never reported, the controller also holds the termination of every other node that never reported.
@@ -31,7 +30,9 @@ ENDINGS_HELD_TEXT = (
 
 
 def ids_to_hold(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
-    """The instances that the `actions` would terminate, but that must be kept because of the brake."""
+    """The instances that the `actions` would terminate, but that the controller keeps until an operator releases the
+    instances.
+    """
     if not rules.policy.hold_endings:
         return frozenset()
     instances_to_terminate = {
@@ -43,7 +44,7 @@ def ids_to_hold(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: R
     silent_nodes = [node for node in nodes if _never_reported(node.view, rules)]
     held_nodes = [node for node in silent_nodes if node.view.instance in instances_to_terminate]
     recent_terminations = sum(_recently_terminated(node.view, now) for node in silent_nodes)
-    if len(held_nodes) + recent_terminations <= MAX_ENDINGS and not any(map(_alarm_raised, held_nodes)):
+    if len(held_nodes) + recent_terminations <= MAX_ENDINGS and not any(map(_hold_alarm_raised, held_nodes)):
         return frozenset()
     return frozenset(node.view.instance for node in held_nodes)
 
@@ -70,7 +71,7 @@ def _recently_terminated(node: View, now: float) -> bool:
     return termination is not None and now - termination.at < COUNTED_SECONDS
 
 
-def _alarm_raised(node: NodeStatus) -> bool:
+def _hold_alarm_raised(node: NodeStatus) -> bool:
     """Whether an alarm about the held termination was raised since the node got its present status."""
     alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
     status_at = status.at if status is not None else 0.0

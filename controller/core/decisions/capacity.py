@@ -58,9 +58,9 @@ def plan_capacity(
     """The change of the group's desired capacity that is due now. Returns None if neither the capacity nor its record
     has to change. `size` is the group's size, which the caller has just read from AWS.
 
-    `lowered` is the number by which the controller has lowered the capacity since its last response, because users
-    asked members to leave. Because `lowered` is known, this reduction is not mistaken for a change by a user or by the
-    rules of the reserved pool.
+    `lowered` is the number by which the controller has lowered the capacity since its last response to failed launches,
+    because users asked members to leave. Because `lowered` is known, the controller does not mistake its own reduction
+    of the capacity for a change by a user or by the rules of the reserved pool.
     """
     past_response = _lowered_response(facts.capacity, lowered)
     if past_response is not None and not past_response.done:
@@ -87,17 +87,17 @@ def plan_capacity(
 
 
 def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """The failed launch to which the controller has not responded yet. A decision that was made after the failure is
-    the response to the failure, even if the event about the failure arrives later. A second response would lower the
-    capacity again, and so terminate members that were launched after the first response.
+    """The failed launch to which the controller has not responded yet. A decision that was made after a launch failed
+    is the response to the failure, even if the event about the failure arrives later. A second response to one failure
+    would lower the capacity again, and so terminate members that were launched after the first response.
     """
     failure, past_response = facts.failed, facts.capacity
-    answered_until = (
+    failures_answered_until = (
         now - FAILURE_VALID_SECONDS
         if past_response is None
         else max(now - FAILURE_VALID_SECONDS, past_response.failure, past_response.at)
     )
-    return None if failure is None or failure.at <= answered_until else failure
+    return None if failure is None or failure.at <= failures_answered_until else failure
 
 
 def _lowered_response(past_response: Capacity | None, lowered: int) -> Capacity | None:

@@ -97,7 +97,7 @@ def job_end_time(old: Membership, job: Job, job_facts: JobFacts | None) -> float
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
     """The actions that stop or terminate the running base nodes of a cluster that is being closed. When a base node is
     terminated, the desired capacity of its Auto Scaling group is lowered, so that the group launches no replacement.
-    The actions do not concern elastic nodes, which the controller terminates in the same way as after a job.
+    The actions of closing do not concern elastic nodes, which the controller terminates in the same way as after a job.
     """
     ungrouped_nodes, stopped_nodes, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
@@ -157,8 +157,8 @@ def _is_recent(ack: Announcement | None, now: float) -> bool:
 
 def _closed_reason(base_nodes: list[View]) -> Reason | None:
     """Why the cluster is closed. Returns None unless all base nodes that exist are closed. The base node that started
-    last must have been closed as well, even if the node no longer exists. Without this check, a cluster that loses its
-    only base node would be closed for the outdated reason of an older base node.
+    last must have been closed as well, even if the node no longer exists. Without the check of the base node that
+    started last, a cluster that loses its only base node would be closed for the outdated reason of an older base node.
     """
     last_started_node = max(base_nodes, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last_started_node is None or any(node.closed is None for node in base_nodes if not node.terminated):
@@ -178,7 +178,7 @@ def _still_suspended(node: View, group: str) -> bool:
 
 
 def _must_close_node(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether this node must be stopped or terminated to close the cluster. The ownership tag alone does not prove that
+    """Whether the node must be stopped or terminated to close the cluster. The ownership tag alone does not prove that
     the cluster owns the node, because users can set this tag.
     """
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:

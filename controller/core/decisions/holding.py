@@ -1,5 +1,5 @@
-"""Stop a group of elastic nodes from launching nodes after the last nodes of the group all failed in the same way. The
-group may launch nodes again when the script prepare-data has changed. Pure.
+"""Stop a group of elastic nodes from launching nodes after the last nodes of the group all failed in the same way. A
+stopped group may launch nodes again when the script prepare-data has changed. Pure.
 
 The cluster's script prepare-data prepares each node for the job. With a mistake in prepare-data, every new node fails,
 and the group would launch machine after machine until somebody notices. Two nodes failed in the same way if the same
@@ -24,7 +24,7 @@ _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")  # process ids and other numbers that
 
 
 @dataclass(frozen=True)
-class Streak:
+class FailureStreak:
     """The latest consecutive failures of a group's nodes in the same way: the number of failures, the digest of the
     script prepare-data, and the reason of the last failure.
     """
@@ -45,7 +45,7 @@ class HoldPlan:
     why: Literal["FAILED_ALIKE", "SCRIPT_CHANGED", "REPEATED", "RESUMED_BY_OTHERS"]
 
 
-def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
+def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> FailureStreak | None:
     """The latest consecutive failures among the group's launches that ended after `since`. Returns None if the latest
     launch succeeded, or if no launch has ended.
     """
@@ -60,7 +60,7 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
         if failure_kind != launch_results[-1][1]:
             break
         failure_count += 1
-    return Streak(failure_count, launch_results[-1][2], launch_results[-1][3])
+    return FailureStreak(failure_count, launch_results[-1][2], launch_results[-1][3])
 
 
 def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
@@ -81,8 +81,8 @@ def plan_hold(
     """The decision to stop or allow the group's launches. Returns None if neither the launches nor the stored record
     has to change. `launches` says whether the group may launch nodes, as the caller has just read from AWS.
 
-    To save reads, the caller first passes None for `launches`. The caller has to read the group from AWS only if the
-    call without `launches` returns a plan, or if the group's launches are stopped.
+    To save reads of AWS, the caller first passes None for `launches`. The caller has to read the group from AWS only if
+    the call without `launches` returns a plan, or if the group's launches are stopped.
     """
     past_hold, reported_script = facts.hold, current_script(nodes)
     if past_hold is not None and not past_hold.done:

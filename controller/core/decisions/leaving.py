@@ -1,8 +1,8 @@
-"""Decide which nodes wait for one of the policy's `leave_windows` after users asked the nodes to leave. Pure.
+"""Decide which nodes wait for one of the cluster's `leave_windows` after users asked the nodes to leave. Pure.
 
-A member whose elastic tag was removed waits for a window without time limit. If an Auto Scaling group terminates a
-member because the desired capacity was lowered, the member waits at most as long as the group's lifecycle hook allows.
-Machines that AWS takes, machines that stop, and nodes that the job has lost do not wait for a window.
+A member whose elastic tag was removed waits for a leave window without time limit. If an Auto Scaling group terminates
+a member because the desired capacity was lowered, the member waits at most as long as the group's lifecycle hook
+allows. Machines that AWS takes, machines that stop, and nodes that the job has lost do not wait for a leave window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True)
-class Wait:
+class WindowWait:
     """A node's wait for a leave window, which ends at the time `until` at the latest. `detail` is a text that explains
     the wait to users.
     """
@@ -30,9 +30,9 @@ class Wait:
     detail: str  # a text for people
 
 
-def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """The present waits for a leave window, by the instance id of the waiting node. Only members of the target wait,
-    because a node outside the job disturbs nobody by leaving.
+def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, WindowWait]:
+    """The present waits for a leave window, by the instance id of the waiting node. Only members of the target wait for
+    a leave window, because a node outside the job disturbs nobody by leaving.
     """
     next_window = next_opening(rules.policy.leave_windows, now)
     if next_window is None or job.over:
@@ -46,7 +46,7 @@ def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules,
         wait_text = f"the next window opens at {next_window.text}"
         if leave_deadline < next_window.at:
             wait_text = f"its group waits for {(leave_deadline - now) / 60:.0f} minutes more; {wait_text}"
-        waits_by_instance[node.instance] = Wait(min(leave_deadline, next_window.at), wait_text)
+        waits_by_instance[node.instance] = WindowWait(min(leave_deadline, next_window.at), wait_text)
     return waits_by_instance
 
 

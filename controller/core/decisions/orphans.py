@@ -1,8 +1,9 @@
 """Orphans: running instances that cost money and serve no job. An orphan carries the cluster's elastic or ownership
 tag, or came from the cluster's launch template. Pure.
 
-An alarm reports an orphan after the policy's grace period. The controller terminates an orphan only if the policy
-allows this termination, the orphan carries the ownership tag, and somebody had asked the orphan to join.
+An alarm reports an orphan after the grace period of the cluster's policy. The controller terminates an orphan only if
+the cluster's policy allows the termination, the orphan carries the ownership tag, and somebody had asked the orphan to
+join.
 """
 
 from __future__ import annotations

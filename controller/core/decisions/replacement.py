@@ -1,10 +1,10 @@
 """Replace a base node on request: a user sets a tag on the successor that names the replaced node. Pure.
 
 The tag `dyntrain:base=i-OLD` makes the tagged node a base node that replaces the instance i-OLD. A request for a
-replacement consists of this single tag, so that the request is never incomplete. The successor starts its ps-lite
-processes, and the target names the replaced node and the successor. As soon as the successor's ps-lite processes run,
-the coordinator exchanges the two nodes at an epoch or segment boundary. After the exchange, the replaced node leaves
-the job like an elastic node.
+replacement consists of the single tag `dyntrain:base=i-OLD`, so that the request is never incomplete. The successor
+starts its ps-lite processes, and the target names the replaced node and the successor. As soon as the successor's
+ps-lite processes run, the coordinator exchanges the two nodes at an epoch or segment boundary. After the exchange, the
+replaced node leaves the job like an elastic node.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The status of a node, derived from its view, the target and the job. The status is derived anew for each decision,
-not stored.
+"""The status of a node, derived from its view, the target and the job. A node's status is derived anew for each
+decision, not stored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dyntrain.controller.contract.messages import Status
 from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import Closing
-from dyntrain.controller.core.decisions.leaving import Wait
+from dyntrain.controller.core.decisions.leaving import WindowWait
 from dyntrain.controller.core.records.job import Job
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
@@ -33,8 +33,8 @@ class Standing:
 
     @property
     def line(self) -> str:  # status and reason
-        """The status and the reason in one string. The controller stores the last announced string, so that each change
-        of the status or the reason is announced once.
+        """A node's status and reason in one string. The controller stores the last announced string, so that each
+        change of the status or the reason is announced once.
         """
         return f"{self.status} {self.reason}"
 
@@ -57,7 +57,7 @@ def derive_status(
     rules: Rules,
     now: float,
     reason: Reason | None = None,
-    wait: Wait | None = None,
+    wait: WindowWait | None = None,
     ending: Closing | None = None,
 ) -> Standing:
     """Derive the node's status. `reason` is the target plan's reason for this node, `wait` is the node's wait for a
@@ -75,8 +75,8 @@ def derive_status(
     return replace(new_standing, next_change=min(change_times, default=None))
 
 
-def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the node's launch has waited for the node's preparation as long as the policy allows
+def hook_cap_reached(node: View, rules: Rules, now: float) -> bool:
+    """Whether the node's launch has waited for the node's preparation as long as the cluster's policy allows
     (`hook_cap_seconds`). Returns False for a base node, and for a node that nobody asked to join.
     """
     if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
@@ -88,8 +88,8 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
     """Why the closing of the cluster makes or made the node leave. Returns None for a node that the closing does not
-    affect. Elastic nodes that leave after the end of a job are not affected, because elastic nodes leave after a job
-    even if the cluster is not closed.
+    affect. The closing does not affect elastic nodes that leave after the end of a job, because elastic nodes leave
+    after a job even if the cluster is not closed.
     """
     if node.terminated:
         return None
@@ -117,7 +117,7 @@ def _status_without_closing(
         return _status_if_wanted(node, membership, job, now, reason)
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
-    if hook_capped(node, rules, now) and not job.member(node.instance):
+    if hook_cap_reached(node, rules, now) and not job.member(node.instance):
         return Standing("PREPARE_FAILED", Reason.HOOK_CAP)
     if job.over:
         return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal_text(node) or _job_failure(job, "the job failed: "))

@@ -14,7 +14,7 @@ from dyntrain.controller.contract.leave_windows import LeaveWindow, zone
 
 
 @dataclass(frozen=True)
-class Opening:
+class WindowOpening:
     """The time at which a leave window opens next."""
 
     at: float  # seconds since the epoch
@@ -26,7 +26,7 @@ class Opening:
         return f"{opening_time.isoformat(timespec='minutes')} ({self.window.time_zone})"
 
 
-def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
+def next_opening(windows: Iterable[LeaveWindow], now: float) -> WindowOpening | None:
     """The next time at which a leave window opens. Returns None if a window is open now, or if the cluster has no
     windows.
     """
@@ -35,7 +35,7 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
         opens_at = opening_after(window, now - window.length.total_seconds())
         if opens_at <= now:
             return None
-        window_openings.append(Opening(opens_at, window))
+        window_openings.append(WindowOpening(opens_at, window))
     return min(window_openings, key=lambda opening: opening.at, default=None)
 
 

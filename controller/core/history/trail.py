@@ -96,7 +96,7 @@ class Metered(Entry):
 
     @property
     def line(self) -> str:  # what the entry says, without its time
-        """A text that `metering` compares to find out whether a new entry would repeat the node's last entry."""
+        """A text by which `metering` notices that a new entry only repeats the node's last entry."""
         return f"{self.state} {self.role} {self.type} {self.market}"
 
 
@@ -109,7 +109,7 @@ class PoolDecided(Entry):
     current: int  # the pool's size before
     held: int  # number of the pool's running instances
     spare: int  # number of reserved instances that it may use
-    proposal: int  # the size for which this reading asks
+    proposal: int  # the size that the present inputs call for
     target: int  # the new size
     inputs: str  # the inputs of the decision as JSON
 

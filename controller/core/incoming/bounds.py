@@ -14,7 +14,7 @@ from dyntrain.controller.core.records.facts import NodeFacts, Preparation
 
 CLOCK_SECONDS = 300.0  # how far the clock of a node or a coordinator may be ahead of EventBridge's clock
 MAX_NOTICE_SECONDS = 3600.0  # no notice on a node has a later deadline
-FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
+FORMER_ATTEMPTS = 1000  # limit of attempts before the machine's last start
 
 
 def impossible_claim(report: NodeReport, sent: float) -> str:

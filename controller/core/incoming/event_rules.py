@@ -13,7 +13,7 @@ from typing import Any
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.leave_windows import LEAVE_TAG
 
-Pattern = Mapping[str, Any]
+EventPattern = Mapping[str, Any]
 
 _RESERVATION_STATES = (
     "Scheduled",
@@ -25,20 +25,20 @@ _RESERVATION_STATES = (
     "Cancelled",
     "Interruptible Reclamation Complete",
 )
-CAPACITY_CHANGES = (  # AWS's own pages spell the events of Capacity Blocks in two ways
+CAPACITY_CHANGE_TYPES = (  # detail-types; AWS's own pages spell those of Capacity Blocks in two ways
     *(f"EC2 Capacity Reservation {word}" for word in _RESERVATION_STATES),
     *(
         f"Capacity Block {word}"
         for word in ("Delivered", "Reservation Delivered", "Expiration Warning", "Reservation Expiration Warning")
     ),
 )
-CAPACITY_INTERRUPTIONS = (
+INTERRUPTION_TYPES = (  # detail-types of events about interrupted reservations
     "EC2 Capacity Reservation Instance Interruption Warning",
     "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
 )
 
 
-def event_patterns(elastic: ElasticTag) -> dict[str, Pattern]:
+def event_patterns(elastic: ElasticTag) -> dict[str, EventPattern]:
     return {
         "on_tag_change": {
             "source": ["aws.tag"],
@@ -68,7 +68,7 @@ def event_patterns(elastic: ElasticTag) -> dict[str, Pattern]:
             "detail-type": [
                 "EC2 Spot Instance Interruption Warning",
                 "EC2 Instance Rebalance Recommendation",
-                *CAPACITY_INTERRUPTIONS,
+                *INTERRUPTION_TYPES,
             ],
         },
         "on_scheduled_change": {
@@ -78,7 +78,7 @@ def event_patterns(elastic: ElasticTag) -> dict[str, Pattern]:
         },
         "on_node_report": {"source": ["dyntrain.node", {"prefix": "dyntrain.node."}]},
         "on_job_report": {"source": ["dyntrain.coordinator", {"prefix": "dyntrain.coordinator."}]},
-        "on_capacity_change": {"source": ["aws.ec2"], "detail-type": [*CAPACITY_CHANGES]},
+        "on_capacity_change": {"source": ["aws.ec2"], "detail-type": [*CAPACITY_CHANGE_TYPES]},
         "on_demand_change": {
             "source": ["aws.ec2"],
             "detail-type": ["EC2 Instance State-change Notification"],
@@ -92,7 +92,7 @@ def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str
     return [handler for handler, pattern in event_patterns(elastic).items() if matches(pattern, event)]
 
 
-def matches(pattern: Pattern, event: Any) -> bool:
+def matches(pattern: EventPattern, event: Any) -> bool:
     """Whether the event matches the pattern. Raises NotImplementedError if the pattern contains another operator than
     `suffix` and `prefix`.
     """

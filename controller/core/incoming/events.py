@@ -31,7 +31,7 @@ from dyntrain.controller.contract.reports import (
 )
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from dyntrain.controller.core.incoming.bounds import CLOCK_SECONDS, impossible_claim
-from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGE_TYPES, INTERRUPTION_TYPES
 from dyntrain.controller.core.incoming.payloads import (
     CapacityChange,
     CapacityInterruption,
@@ -118,9 +118,9 @@ def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
     return {key: value for key, value in tags.items() if key in _STORED_TAGS or elastic.has(key)}
 
 
-def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """Select the tags that are stored after a read: the tags that `kept_tags` selects, and the status tag. The value of
-    the status tag shows whether the controller has to write the status again.
+def kept_read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
+    """Select the tags that are stored after a describe call: the tags that `kept_tags` selects, and the status tag. The
+    value of the status tag shows whether the controller has to write the status again.
     """
     stored_tags = kept_tags(tags, elastic)
     return {**stored_tags, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else stored_tags
@@ -361,8 +361,8 @@ _PARSERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption_parser("spot"),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption_parser("rebalance"),
     ("aws.health", "AWS Health Event"): _parse_health_event,
-    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_INTERRUPTIONS), _parse_capacity_notice),
-    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGES), _parse_capacity_change),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in INTERRUPTION_TYPES), _parse_capacity_notice),
+    **dict.fromkeys((("aws.ec2", detail_type) for detail_type in CAPACITY_CHANGE_TYPES), _parse_capacity_change),
     ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _parse_lifecycle_action,
     ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _parse_lifecycle_action,
     ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result_parser("in_service"),

@@ -1,8 +1,8 @@
-"""Models of the payloads of EventBridge events. The models ignore unknown fields, allow that optional fields are
-missing or null, and accept numbers as text.
+"""Models of the payloads of EventBridge events. The payload models ignore unknown fields, allow that optional fields
+are missing or null, and accept numbers as text.
 
-The docstring of each model contains the address of AWS's page about the payload. The module `events` turns the models
-into facts.
+The docstring of each payload model contains the address of AWS's page about the payload. The module `events` turns the
+payload models into facts.
 """
 
 from __future__ import annotations

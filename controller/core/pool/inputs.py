@@ -62,7 +62,7 @@ class Reserved(InventoryItem):
     zone: str | None = None  # None: the whole region
     platform: str = LINUX
     tenancy: str = "default"  # default or dedicated
-    state: str = "active"  # such as active
+    state: str = "active"  # the state that AWS shows
     end: float  # seconds since the epoch
 
 
@@ -78,7 +78,7 @@ class Capacity(InventoryItem):
     available: int = Field(ge=0)  # slots without an instance
     platform: str = LINUX
     tenancy: str = "default"  # default or dedicated
-    state: str = "active"  # such as active
+    state: str = "active"  # the state that AWS shows
     targeted: bool = False  # only for instances that name it
     block: bool = False  # a Capacity Block
     end: float | None = None  # None: until it is cancelled

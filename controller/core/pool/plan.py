@@ -1,6 +1,7 @@
 """Decide how many reserved instances each cluster's pool should have. One decision covers all pools and uses one
 reading.
 
+The size of a pool follows from three rules:
 1. Entitlement: in order of priority, each pool may use clamp(base + spare - headroom, min, max) instances. `spare` is
    the number of idle reserved instances that pools of higher priority leave.
 2. Growth: whatever its entitlement, a pool grows only by reserved instances that no other pool holds or has claimed.
@@ -34,10 +35,10 @@ class PoolReason(StrEnum):
 
     @property
     def sentence(self) -> str:
-        return _SENTENCES[self]
+        return _REASON_SENTENCES[self]
 
 
-_SENTENCES = {
+_REASON_SENTENCES = {
     PoolReason.UNCHANGED: "the pool has what it should have",
     PoolReason.GROWN: "reserved instances are idle",
     PoolReason.SHRUNK: "somebody else needs the reserved instances",
@@ -55,15 +56,15 @@ _SENTENCES = {
 @dataclass(frozen=True)
 class PoolDecision:
     """The decision on one pool. `spare` is the number of idle reserved instances that the pool may use, and `entitled`
-    is the size that follows from `spare` and the pool's limits. `proposal` is the size for which this reading asks:
-    unlike `entitled`, `proposal` includes no instances that other pools still hold.
+    is the size that follows from `spare` and the pool's limits. `proposal` is the size that the present inputs call
+    for: unlike `entitled`, `proposal` includes no instances that other pools still hold.
     """
 
     pool: Pool
     held: int  # number of the pool's running instances
     spare: int  # idle reserved instances that it may use
-    entitled: int  # size within its limits
-    proposal: int  # size for which this reading asks
+    entitled: int  # size that the spare instances and the pool's limits allow
+    proposal: int  # size that the present inputs call for
     target: int  # the new size
     reason: PoolReason
     claim: Claim | None  # the new claim, to be stored
@@ -81,8 +82,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decisions on all pools. `entries` are lines that show users the arithmetic. The new `claims` are stored
-    before any action, and only if nobody has changed the stored claims since the reading.
+    """The decisions on all pools. `entries` are lines that show users how the pools get their sizes. The new `claims`
+    are stored before any action, and only if nobody has changed the stored claims since the reading.
     """
 
     decisions: tuple[PoolDecision, ...]  # one for each pool
@@ -266,9 +267,9 @@ def _decide_pool(
 
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """The readings with the present reading added. If the last reading is less than `reading_seconds` old, the new
-    proposal replaces the last proposal, but the last reading keeps its time. In this way, several events in a short
-    time make only one reading, and do not delay the next reading.
+    """The readings of a pool, with the present reading added. If the last reading is less than `reading_seconds` old,
+    the new proposal replaces the last proposal, but the last reading keeps its time. Several events within
+    `reading_seconds` make only one reading, and do not delay the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

@@ -134,12 +134,12 @@ def _free_slots(
     """
     slot_counts = {}
     for reservation_id, reservation in sorted(reservations.items()):
-        own_count = sum(
+        pool_instance_count = sum(
             usage.count
             for usage in inputs.usage
             if usage.pool in own_clusters and usage.capacity_reservation == reservation_id and usage.running
         )
-        slot_counts[reservation_id] = min(reservation.available + own_count, reservation.total)
+        slot_counts[reservation_id] = min(reservation.available + pool_instance_count, reservation.total)
         entries.append(
             Entry(
                 f"capacity reservation {reservation_id} of {reservation.instance_type} in {reservation.zone}, "
@@ -223,7 +223,7 @@ def _demand_lines(
         for use in inputs.usage
         if use.running and use.count and use.pool not in own_clusters and use.capacity_reservation not in reservations
     ]
-    for use in sorted(
+    for usage in sorted(
         other_usage,
         key=lambda line: (
             units(line.instance_type) or 0.0,
@@ -232,12 +232,12 @@ def _demand_lines(
             line.capacity_reservation or "",
         ),
     ):
-        runs_in_reservation = use.capacity_reservation is not None
+        runs_in_reservation = usage.capacity_reservation is not None
         yield (
-            use,
-            None if runs_in_reservation else use.zone,
-            use.count,
-            f"{use.count} {use.instance_type} run in {use.zone}",
+            usage,
+            None if runs_in_reservation else usage.zone,
+            usage.count,
+            f"{usage.count} {usage.instance_type} run in {usage.zone}",
         )
     for reservation_id, reservation in sorted(
         reservations.items(), key=lambda item: (units(item[1].instance_type) or 0.0, item[0])

@@ -221,13 +221,13 @@ class NodeFacts(Fact):
 
     instance: str
     named: ClusterStatement | None = None  # the cluster to which the node belongs
-    template: ClusterStatement | None = Field(
+    template: ClusterStatement | None = Field(  # the cluster that launched the instance
         None, description="the cluster whose launch template launched the instance, which no tag can change"
     )
-    based: BaseTag | None = Field(
+    based: BaseTag | None = Field(  # the last base tag of the instance
         None, description="the last base tag that was seen; a base node stays when the tag is removed"
     )
-    wished: ClusterStatement | None = Field(
+    wished: ClusterStatement | None = Field(  # the cluster of the last elastic tag
         None, description="the cluster whose elastic tag was last seen on the instance, even if removed since"
     )
     tags_event: TagsEvent | None = None  # tags, from the last event
@@ -235,7 +235,7 @@ class NodeFacts(Fact):
     state_event: StateEvent | None = None  # EC2 state, from the last event
     state_read: StateRead | None = None  # EC2 state, from the last read
     machine: Machine | None = None  # how EC2 bills the instance
-    terminated: bool = False  # final
+    terminated: bool = False  # the instance was terminated; final
     started_at: float = 0.0  # the machine's last start, as events show it
     group_event: GroupEvent | None = None  # group, from the last event
     group_read: GroupRead | None = None  # group, from the last read

@@ -38,11 +38,12 @@ class LaunchFailure(Fact):
 
 
 class Capacity(Fact):
-    """The controller's response to failed launches. The response is stored before the capacity is set, and stored again
-    with `done` afterwards. If the controller crashes before it has stored `done`, the response is repeated.
+    """The controller's response to failed launches. The controller stores its response before it sets the group's
+    capacity, and stores the response again with `done` afterwards. If the controller crashes before it has stored
+    `done`, it repeats its response.
 
-    `wanted` is the capacity to restore after the cool-down, and `desired` is the lower capacity that was set. `failure`
-    is the time of the latest failed launch to which the controller has responded.
+    `wanted` is the capacity to restore after the cool-down that follows failed launches, and `desired` is the lower
+    capacity that was set. `failure` is the time of the latest failed launch to which the controller has responded.
     """
 
     at: float  # time of the response
@@ -59,8 +60,8 @@ class Capacity(Fact):
 
 class Hold(Fact):
     """Whether the group's launches are stopped (`held`), because `times` consecutive nodes failed in the same way with
-    the script prepare-data whose digest is `script`. `reason` is the reason of the last failure. The record is stored
-    before the launches are stopped or allowed, and stored again with `done` afterwards.
+    the script prepare-data whose digest is `script`. `reason` says why the last of the nodes failed. The controller
+    stores the hold before it stops or allows the group's launches, and stores the hold again with `done` afterwards.
     """
 
     at: float  # when the controller decided

@@ -35,8 +35,8 @@ class Job:
     """
 
     report: JobReport | None  # the coordinator's latest report
-    alive: bool  # the coordinator reports
-    over: bool  # the coordinator reported the end
+    alive: bool  # the coordinator still sends reports
+    over: bool  # the coordinator reported the job's end
     lease_ends: float | None  # when the job counts as silent
 
     def member(self, instance: str) -> bool:  # whether it is a member of the job
@@ -68,7 +68,8 @@ class Job:
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
     """The state of the job at the time `now`. If the coordinator has been silent for longer than its lease, the job is
-    not `alive`. `finished` says that the target marks the job as ended. `finished` is used only if there is no report.
+    not `alive`. `finished` says that the target marks the job as ended. `finished` is used only if no report of the
+    coordinator is stored.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)

@@ -1,9 +1,9 @@
 """Decide which value is used if an event and a read (describe call) show different states of a node. Pure.
 
-EC2 is eventually consistent, so a read may show an older state than an event. The event is used unless the read began
-later than the settling margin after the event. An exception is an event that arrives late: if the controller has
-already announced a status that followed from a read later than the event, the read is used. If the wrong value was
-used, the next read corrects the node's view.
+EC2 is eventually consistent, so a read may show an older state than an event. An event is used unless the read of the
+same value began later than the settling margin after the event. An exception is an event that arrives late: if the
+controller has already announced a status that followed from a read later than the event, the read is used. If the wrong
+value was used, the next read corrects the node's view.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def _yield_preferred_reads(facts: NodeFacts, settling: float, elastic_key: str) 
 
 
 def _prefers_read(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
-    """Whether the read is used instead of the event. `times` are the times of the event and of the read. `node_stays`
-    says whether the node stays, first according to the event, then according to the read.
+    """Whether the value from the describe call is used instead of the value from the event. `times` are the times of
+    the event and of the read. `node_stays` says whether the node stays, first according to the event, then according to
+    the read.
     """
     (event_at, read_started), (stays_by_event, stays_by_read) = times, node_stays
     if read_started > event_at + settling:

@@ -48,7 +48,7 @@ class Reason(StrEnum):
 
     @property
     def sentence(self) -> str:
-        return _SENTENCES[self]
+        return _REASON_SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
         """The sentence that explains the reason to users. If the job has ended, the sentence does not advise users to
@@ -56,7 +56,7 @@ class Reason(StrEnum):
         """
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
-    def would_change(self, base: bool, over: bool = False) -> str:
+    def change_advice(self, base: bool, over: bool = False) -> str:
         """A text that tells users what would change the node's status. For a `base` node the text does not mention the
         elastic tag. If the job is `over`, the text does not advise users to launch another instance.
         """
@@ -65,7 +65,7 @@ class Reason(StrEnum):
         return _BASE_CHANGE_TEXTS.get(self, _CHANGE_TEXTS[self]) if base else _CHANGE_TEXTS[self]
 
 
-_SENTENCES = {
+_REASON_SENTENCES = {
     Reason.TERMINATED: "the instance is terminated",
     Reason.TERMINATE_ISSUED: "its termination was already ordered, which cannot be taken back; launch another instance",
     Reason.TAGS_UNKNOWN: "its tags have not been read yet",

@@ -30,9 +30,10 @@ class Membership(Fact):
     that lists the instance again.
 
     The fields `coordinator`, `term` and `replacing` have the same meaning as in `Target`. If `coordinator` is None in a
-    term above 0, no base node is left that could run the coordinator. `rebuilt_at` is the time when the lost table was
-    rebuilt from the published target. `listed` is False if the table was rebuilt from a target that did not contain the
-    list of its members. `finished_at` is the time since when the target has been `finished`, if known.
+    term above 0, no base node is left that could run the coordinator. `rebuilt_at` is the time when the lost DynamoDB
+    table was rebuilt from the published target. `listed` is False if the lost DynamoDB table was rebuilt from a target
+    that did not contain the list of its members. `finished_at` is the time since when the target has been `finished`,
+    if known.
     """
 
     revision: int = 0  # grows with each change of the target
@@ -62,8 +63,8 @@ class Membership(Fact):
 
 
 def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership of a controller that lost its table, rebuilt from the published target. Nodes of the cluster
-    (`nodes`) that are not in the target are recorded as dropped by the target's revision.
+    """The membership of a controller that lost its DynamoDB table, rebuilt from the published target. Nodes of the
+    cluster (`nodes`) that are not in the target are recorded as dropped by the target's revision.
     """
     members = target.members or ()
     return Membership(
@@ -95,9 +96,9 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
     """The membership with a new revision and with the members that the job reports.
 
-    Without a report, the instances whose tags ask to join the cluster become members. The list of members must not be
-    empty by mistake, because a running coordinator would obey an empty list. The revision grows because the members in
-    the published target are unknown.
+    If the job has not reported, the instances whose tags ask to join the cluster become members. The list of members
+    must not be empty by mistake, because a running coordinator would obey an empty list. The revision grows because the
+    members in the published target are unknown.
     """
     members_by_rank = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     member_ids = tuple(member.instance_id for member in members_by_rank) or tuple(wished)
@@ -130,7 +131,7 @@ def plan_target(
     pending_waits: Collection[str] = (),
 ) -> TargetPlan:
     """Plan the members of the target: first the base nodes, beginning with the master, then the elastic nodes in order
-    of joining. The number of members is between the policy's minimum and maximum if possible.
+    of joining. The number of members is between the minimum and the maximum of the cluster's policy if possible.
 
     `replacing` maps each replaced base node to its successor. The `views` must no longer show replaced nodes as base
     nodes. `pending_waits` are the members that wait for a leave window.
@@ -190,8 +191,8 @@ def _held_reason(node: View, pending_waits: Collection[str]) -> Reason:
 def _kept_members(
     old: Membership, nodes: dict[str, View], shortage: int, pending_waits: Collection[str]
 ) -> Sequence[View]:
-    """The members without an elastic tag that stay because of the policy's minimum of workers, in the order of the
-    target. A node that AWS or its group terminates cannot stay.
+    """The members without an elastic tag that stay because of the minimum number of workers in the cluster's policy, in
+    the order of the target. A node that AWS or its group terminates cannot stay.
     """
     leaving_members = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
     stay_candidates = [
@@ -218,8 +219,8 @@ def _next_membership(
         if node.leave_by is not None and node.instance in leaving_instances
     }
     deadlines_changed = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
-    finished = over and (old.revision > 0 or bool(members))
-    if members == old.members and not deadlines_changed and finished == old.finished and replacing == old.replacing:
+    is_finished = over and (old.revision > 0 or bool(members))
+    if members == old.members and not deadlines_changed and is_finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
     drop_revisions = {
@@ -237,7 +238,7 @@ def _next_membership(
         "leave_by": leave_by,
         "leaving": drop_revisions,
         "back": relist_revisions,
-        "finished": finished,
+        "finished": is_finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
     return old.model_copy(update={**membership_changes, "replacing": dict(replacing)})

@@ -78,7 +78,7 @@ class View:
     owned: bool  # carries the ownership tag
     requested: bool  # somebody asked it to join
     state: InstanceState | None
-    terminated: bool  # final
+    terminated: bool  # the instance was terminated; final
     group: str | None  # the Auto Scaling group's name
     phase: Phase | None  # in the group
     preparation: Preparation | None  # the last report about it
@@ -153,12 +153,12 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     group, phase = _group(facts, "group" in used_reads, tags)
     preparation = _preparation(facts)
     cluster = rules.policy.cluster
-    owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
-    elastic, settles_at = _elastic_state(facts, rules, tags, "tags" in used_reads, owned or group is not None, now)
+    is_owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
+    elastic, settles_at = _elastic_state(facts, rules, tags, "tags" in used_reads, is_owned or group is not None, now)
     leave_by, changes_at = _leave_deadline(facts, rules.policy, now)
     missed_count = missed_read_count(facts)
     has_base_tag = is_base_value((tags or {}).get(BASE_TAG))
-    launched = facts.template is not None and facts.template.cluster == cluster
+    was_launched = facts.template is not None and facts.template.cluster == cluster
     return View(
         instance=facts.instance,
         facts=facts,
@@ -166,7 +166,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         elastic=elastic,
         base=has_base_tag or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
-        owned=owned,
+        owned=is_owned,
         requested=elastic or _was_requested(facts, rules),
         state=state,
         terminated=facts.terminated,
@@ -180,10 +180,10 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         settles_at=settles_at,
         unseen=missed_count,
         changes_at=changes_at,
-        launched=launched,
+        launched=was_launched,
         base_tagged=has_base_tag,
         elastic_assumed=elastic and rules.elastic_tag not in (tags or {}),
-        proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
+        proven=was_launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
 
 
@@ -269,7 +269,8 @@ def _leave_deadline(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tupl
     changes without new facts.
 
     A notice whose deadline passed long ago is no reason to leave, because AWS did not take the machine. Scheduled
-    maintenance is a reason to leave only from the policy's lead time before the maintenance on.
+    maintenance is a reason to leave only once the time before the maintenance is at most the `notice_lead_seconds` of
+    the cluster's policy.
     """
     lead_seconds = policy.notice_lead_seconds
     latest_by_ref: dict[str, Notice] = {}
