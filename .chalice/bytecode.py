@@ -34,12 +34,12 @@ def compile_all(folder: Path, modules: set[str]) -> None:
         for source in (folder / f"{name.replace('.', '/')}.py", folder / name.replace(".", "/") / "__init__.py"):
             if source.exists():
                 traceback_path = TASK / source.relative_to(folder)
-                is_own = name == "app" or name.startswith("dyntrain")
+                is_own_module = name == "app" or name.startswith("dyntrain")
                 py_compile.compile(
                     str(source),
                     cfile=importlib.util.cache_from_source(str(source)),  # the name that an import looks for
                     dfile=str(traceback_path),
-                    optimize=0 if is_own else 2,  # the packages' docstrings are a fifth of their bytecode
+                    optimize=0 if is_own_module else 2,  # the packages' docstrings are a fifth of their bytecode
                     doraise=True,
                     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )

@@ -46,7 +46,7 @@ def up(
     archive = package / "deployment.zip"
     if not archive.is_file() or not (package / template).is_file():
         raise DeployFailed(f"there is no package in {package}: run make package first")
-    _say_where(stack)
+    _print_account(stack)
     account, bucket = code_bucket(stack)
     key = f"{hashlib.sha256(archive.read_bytes()).hexdigest()}.zip"
     _ensure_bucket(bucket, account)
@@ -57,21 +57,21 @@ def up(
     boto3.client("s3").put_object(Bucket=bucket, Key=json_key, Body=template_json.encode(), ExpectedBucketOwner=account)
     region = boto3.client("s3").meta.region_name
     url = f"https://{bucket}.s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/{json_key}"
-    return _change(stack, url, mail, time.monotonic() + wait_seconds)
+    return _change_stack(stack, url, mail, time.monotonic() + wait_seconds)
 
 
 def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
     """Delete the stack; returns deleted or absent. Raises DeployFailed if something prevents it."""
-    _say_where(stack)
+    _print_account(stack)
     description = _stack(stack)
     if description is not None:
-        _delete(stack, description["StackId"], time.monotonic() + wait_seconds)
+        _delete_stack(stack, description["StackId"], time.monotonic() + wait_seconds)
     account, bucket = code_bucket(stack)
     _delete_bucket(bucket, account)
     return "deleted" if description is not None else "absent"
 
 
-def _say_where(stack: str) -> None:
+def _print_account(stack: str) -> None:
     sys.stderr.write(f"{account_and_region(Clients())}: stack {stack}\n")
 
 
@@ -95,7 +95,7 @@ def with_code(template: dict[str, Any], bucket: str, key: str) -> dict[str, Any]
     return template
 
 
-def _delete(stack: str, stack_id: str, deadline: float) -> None:
+def _delete_stack(stack: str, stack_id: str, deadline: float) -> None:
     """Delete the stack. `stack_id` identifies it until it is gone."""
     boto3.client("cloudformation").delete_stack(StackName=stack)
     while (description := _stack(stack_id)) is not None and description["StackStatus"] != "DELETE_COMPLETE":
@@ -105,22 +105,22 @@ def _delete(stack: str, stack_id: str, deadline: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _change(stack: str, url: str, mail: str | None, deadline: float) -> str:
+def _change_stack(stack: str, url: str, mail: str | None, deadline: float) -> str:
     cloudformation = boto3.client("cloudformation")
     old_stack = _stack(stack)
     if (
         old_stack is not None and old_stack["StackStatus"] == "ROLLBACK_COMPLETE"
     ):  # after a failed creation it can only be deleted
-        _delete(stack, old_stack["StackId"], deadline)
+        _delete_stack(stack, old_stack["StackId"], deadline)
         old_stack = None
-    is_new = old_stack is None or old_stack["StackStatus"] == "REVIEW_IN_PROGRESS"
+    is_new_stack = old_stack is None or old_stack["StackStatus"] == "REVIEW_IN_PROGRESS"
     change_set = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # unique within a second
     cloudformation.create_change_set(
         StackName=stack,
         ChangeSetName=change_set,
-        ChangeSetType="CREATE" if is_new else "UPDATE",
+        ChangeSetType="CREATE" if is_new_stack else "UPDATE",
         TemplateURL=url,
-        Parameters=[_address(old_stack, mail)],
+        Parameters=[_mail_parameter(old_stack, mail)],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
     while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=change_set))["Status"] not in (
@@ -140,10 +140,10 @@ def _change(stack: str, url: str, mail: str | None, deadline: float) -> str:
         _wait(deadline, stack, stack_now["StackStatus"] if stack_now else "not there yet")
     if stack_now["StackStatus"] not in GOOD_STATUSES:
         raise DeployFailed(f"stack {stack} is {stack_now['StackStatus']}: see its events for the first failure")
-    return "created" if is_new else "updated"
+    return "created" if is_new_stack else "updated"
 
 
-def _address(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
+def _mail_parameter(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
     """Parameter of the alarms' receiver; without it CloudFormation would use the default, nobody."""
     parameters = [entry["ParameterKey"] for entry in before.get("Parameters", [])] if before is not None else []
     if mail is None and "AlarmAddress" in parameters:

@@ -95,7 +95,7 @@ def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
     for name in ("app.py", "requirements.txt"):
         shutil.copyfile(root / name, project / name)
     package = project / "vendor" / "dyntrain"
-    shutil.copytree(root / "controller", package / "controller", ignore=_not_deployed(root / "controller"))
+    shutil.copytree(root / "controller", package / "controller", ignore=_ignore_function(root / "controller"))
     shutil.copyfile(root / "training" / "face" / "__init__.py", package / "__init__.py")
     (project / ".chalice").mkdir()
     for policy in sorted((root / ".chalice").glob("policy-*.json")):
@@ -107,7 +107,7 @@ def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
     )
 
 
-def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
+def _ignore_function(controller: Path) -> Callable[[str, list[str]], set[str]]:
     def ignored_names(folder: str, names: list[str]) -> set[str]:
         return {
             name
@@ -182,12 +182,12 @@ def _chalice(project: Path, build_folder: Path, stage: str) -> None:
 
 def _run(command: list[str], project: Path, stdin: str = "") -> str:
     """Run a command in the staged project, whose modules come first; returns its output."""
-    path = os.pathsep.join([str(project / "vendor"), str(project)])
+    python_path = os.pathsep.join([str(project / "vendor"), str(project)])
     environment = {
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": path,
+        "PYTHONPATH": python_path,
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     time_limit = patient(PACKAGE_SECONDS)

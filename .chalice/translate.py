@@ -32,9 +32,9 @@ def translate(template: dict[str, Any]) -> dict[str, Any]:
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::Serverless::Function" and isinstance(resource["Properties"]["CodeUri"], str):
             resource["Properties"]["CodeUri"] = dict(PLACEHOLDER)
-    translated: dict[str, Any] = transform(template, {}, NoManagedPolicies())
-    translated.pop("Transform", None)
-    return translated
+    plain_template: dict[str, Any] = transform(template, {}, NoManagedPolicies())
+    plain_template.pop("Transform", None)
+    return plain_template
 
 
 def main() -> int:
@@ -43,8 +43,8 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the partition of ARNs depends on it
-    translated = translate(json.loads(arguments.sam.read_text(encoding="utf-8")))
-    arguments.out.write_text(json.dumps(translated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    plain_template = translate(json.loads(arguments.sam.read_text(encoding="utf-8")))
+    arguments.out.write_text(json.dumps(plain_template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 
 

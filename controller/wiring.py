@@ -39,7 +39,7 @@ def _ports() -> Ports:
 
 
 @cache
-def _registry() -> Any:
+def _policy_registry() -> Any:
     from dyntrain.controller.loops.registry import Registry
 
     return Registry(_ports().parameters, _ports().clock, settings().stage)
@@ -60,7 +60,7 @@ def _identity_keys() -> Keys:
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
     """Store the facts that an EventBridge event reports. Raises RetryLater when Lambda should deliver the event again.
-    Raises Quarantined for an event that belongs into the dead-letter queue.
+    Raises Quarantined for an event that belongs in the dead-letter queue.
     """
     identity_keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
     intake_outcome = take_in(_ports(), event, settings().elastic, identity_keys)
@@ -81,7 +81,7 @@ def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     from dyntrain.controller.loops.converge import converge
 
     valid_records, record_problems = readable_records(list(records))
-    decisions = converge(_ports(), _registry(), wake_of(valid_records), settings().elastic)
+    decisions = converge(_ports(), _policy_registry(), wake_of(valid_records), settings().elastic)
     if record_problems:
         raise Quarantined("; ".join(record_problems))
     return {"clusters": len(decisions), "actions": sum(len(decision.actions) for decision in decisions)}
@@ -91,7 +91,7 @@ def on_schedule() -> dict[str, Any]:
     """Run the periodic resync: read EC2 and Auto Scaling, then check the jobs."""
     from dyntrain.controller.loops.resync import resync
 
-    resync_result = asdict(resync(_ports(), _registry(), settings().elastic))
+    resync_result = asdict(resync(_ports(), _policy_registry(), settings().elastic))
     return {**resync_result, "jobs": _check_jobs()}
 
 
@@ -99,10 +99,10 @@ def _check_jobs() -> dict[str, int] | None:
     """Check the state of all jobs. Errors of the check are only logged, so that a broken job does not stop the resync
     of clusters.
     """
-    from dyntrain.controller.jobs.watch import watch
+    from dyntrain.controller.jobs.watch import watch_jobs
 
     try:
-        return watch(_job_ports())
+        return watch_jobs(_job_ports())
     except ControllerError as error:
         logger.error("the jobs could not be checked: %s", error)
         return None
@@ -128,7 +128,7 @@ def on_pool_schedule() -> dict[str, Any]:
     """
     from dyntrain.controller.pool.rebalance import rebalance
 
-    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic))
+    return asdict(rebalance(_pool_ports(), _policy_registry(), settings().elastic))
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
     observation = observe(event, settings().elastic)
     if isinstance(observation, DroppedEvent) and observation.outcome == "quarantined":
         raise Quarantined(observation.reason)
-    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic, prompted=True))
+    return asdict(rebalance(_pool_ports(), _policy_registry(), settings().elastic, prompted=True))
 
 
 def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:

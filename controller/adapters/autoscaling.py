@@ -64,7 +64,7 @@ class AutoScalingGroups:
                     **_action_key(instance, token),
                 )
             except ClientError as error:
-                return _false_if_stale(error)
+                return _false_if_action_ended(error)
         return True
 
     def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
@@ -74,7 +74,7 @@ class AutoScalingGroups:
                     LifecycleHookName=hook, AutoScalingGroupName=group, **_action_key(instance, token)
                 )
             except ClientError as error:
-                return _false_if_stale(error)
+                return _false_if_action_ended(error)
         return True
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
@@ -89,7 +89,7 @@ class AutoScalingGroups:
                 raise
         return True
 
-    def protect(self, instances: Sequence[str], group: str) -> None:
+    def protect(self, instances: Sequence[str], group: str) -> None:  # from scale-in
         with translated_errors(f"protecting instances in {group}"):
             for start in range(0, len(instances), INSTANCES_PER_CALL):
                 self._clients.autoscaling().set_instance_protection(
@@ -101,7 +101,7 @@ class AutoScalingGroups:
     def tagged(self, key: str) -> Mapping[str, str]:  # the tag's value, by group name
         return {group: tags[key] for group, tags in self._group_tags(key).items()}
 
-    def of_own_stacks(self, key: str) -> Mapping[str, str]:
+    def of_own_stacks(self, key: str) -> Mapping[str, str]:  # groups made by the stack that the tag names
         return {group: tags[key] for group, tags in self._group_tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _group_tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
@@ -148,7 +148,7 @@ class AutoScalingGroups:
         with translated_errors(f"resuming the launches of {group}"):
             self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCH_PROCESSES)
 
-    def set_desired(self, group: str, desired: int) -> None:
+    def set_desired(self, group: str, desired: int) -> None:  # capacity
         with translated_errors(f"setting the desired capacity of {group} to {desired}"):
             self._clients.autoscaling().set_desired_capacity(
                 AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
@@ -172,7 +172,7 @@ def _action_key(instance: str, token: str | None) -> dict[str, Any]:
     return {"InstanceId": instance, "LifecycleActionToken": token} if token is not None else {"InstanceId": instance}
 
 
-def _false_if_stale(error: ClientError) -> bool:
+def _false_if_action_ended(error: ClientError) -> bool:
     if error_code(error) == "ValidationError" and "no active lifecycle action" in str(error).lower():
         return False
     raise error

@@ -62,14 +62,14 @@ def split_trail_entries(entries: Sequence[Entry]) -> list[list[Entry]]:
     long, because some entries contain up to 2,000 characters of a node's last output.
     """
     entry_chunks: list[list[Entry]] = []
-    free_bytes = 0
+    item_free_bytes = 0
     for entry in entries:
         entry_bytes = len(json.dumps(entry.fields())) + 2
-        if entry_bytes > free_bytes or not entry_chunks:
+        if entry_bytes > item_free_bytes or not entry_chunks:
             entry_chunks.append([])
-            free_bytes = MAX_TRAIL_ITEM_BYTES
+            item_free_bytes = MAX_TRAIL_ITEM_BYTES
         entry_chunks[-1].append(entry)
-        free_bytes -= entry_bytes
+        item_free_bytes -= entry_bytes
     return entry_chunks
 
 
@@ -193,18 +193,18 @@ class TableClusters(DynamoTable):
     def put(self, cluster: str, stored: StoredMembership) -> None:
         self._put(membership_item(cluster, stored, stored.version + 1), stored.version)
 
-    def turn(self, cluster: str) -> StoredTurn:
+    def turn(self, cluster: str) -> StoredTurn:  # the stored lock
         item = self._get(turn_key(cluster))
         return turn_of(item) if item is not None else StoredTurn()
 
-    def put_turn(self, cluster: str, turn: StoredTurn) -> None:
+    def put_turn(self, cluster: str, turn: StoredTurn) -> None:  # stores the lock
         self._put(turn_item(cluster, turn, turn.version + 1), turn.version)
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         with translated_errors(f"writing the tick of {cluster} in table {self._table}"):
             self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
-    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
+    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:  # writes to the audit trail
         for chunk in split_trail_entries(entries):
             item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_KEPT_SECONDS)
             with translated_errors(f"writing the audit trail of {cluster} in table {self._table}"):

@@ -114,11 +114,11 @@ def membership_of(item: Mapping[str, Any]) -> StoredMembership:
     return StoredMembership(Membership.model_validate(fields), int(item["published"]["N"]), int(item["version"]["N"]))
 
 
-def turn_key(cluster: str) -> Item:
+def turn_key(cluster: str) -> Item:  # key of the lock `StoredTurn`
     return {"pk": {"S": f"turn#{cluster}"}, "sk": {"S": "turn"}}
 
 
-def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
+def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:  # stores a lock
     return {
         **turn_key(cluster),
         "number": {"N": str(turn.number)},
@@ -128,10 +128,10 @@ def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
     }
 
 
-def turn_of(item: Mapping[str, Any]) -> StoredTurn:
+def turn_of(item: Mapping[str, Any]) -> StoredTurn:  # the stored lock
     format_of(item)
-    left_instances = frozenset(entry["S"] for entry in item["left"]["L"])
-    return StoredTurn(int(item["number"]["N"]), float(item["until"]["N"]), left_instances, int(item["version"]["N"]))
+    deferred_ids = frozenset(entry["S"] for entry in item["left"]["L"])
+    return StoredTurn(int(item["number"]["N"]), float(item["until"]["N"]), deferred_ids, int(item["version"]["N"]))
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
@@ -164,7 +164,7 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
     return {**key, "at": {"N": f"{at:.3f}"}, "surveyed": {"BOOL": surveyed}, "wake": {"BOOL": True}}
 
 
-def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
+def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:  # what to process next
     """The nodes, clusters and Auto Scaling groups to process after a batch of DynamoDB stream records. If several
     records contain the same node, the node's newest version is used.
 

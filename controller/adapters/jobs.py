@@ -121,7 +121,7 @@ class BucketResults:
         exit_files = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
         return {rank: exit_file.code for rank, exit_file in exit_files.items() if exit_file is not None}
 
-    def _read(self, bucket: str, key: str) -> Exit | None:
+    def _read(self, bucket: str, key: str) -> Exit | None:  # reads exit.json
         with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
                 exit_file_bytes = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)

@@ -1,5 +1,5 @@
 """Write metrics as log lines in CloudWatch's embedded metric format. Writing a log line needs no API call and no
-permission. The format is specified at
+permission. The embedded metric format is specified at
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html.
 """
 
@@ -28,15 +28,15 @@ class EmbeddedMetrics:
         self._table = table
 
     def count(self, name: str, cluster: str, value: int = 1) -> None:
-        self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
+        self._write_metrics(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
         """Write the cluster's gauges (current values), such as the cluster's number of workers. The deployment has no
         gauges, because the sum of a gauge over all clusters would mean nothing.
         """
-        self._write(cluster, [["table", "cluster"]], {name: GAUGE_UNITS[name] for name in values}, values)
+        self._write_metrics(cluster, [["table", "cluster"]], {name: GAUGE_UNITS[name] for name in values}, values)
 
-    def _write(
+    def _write_metrics(
         self, cluster: str, dimensions: list[list[str]], units: Mapping[str, str], values: Mapping[str, float]
     ) -> None:
         metric_definitions = {

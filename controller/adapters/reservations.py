@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef, InstanceTypeDef, ReservedInstancesTypeDef
 
-_SPECIAL_LIFECYCLES = ("spot", "scheduled", "capacity-block")
+_SPECIAL_LIFECYCLES = ("spot", "scheduled", "capacity-block")  # of instances that are not on-demand
 _LEDGER_KEY: dict[str, Any] = {"pk": {"S": "pool#claims"}, "sk": {"S": "ledger"}}
 _CLAIMS_BY_CLUSTER_TYPE = TypeAdapter(dict[str, Claim])
 

@@ -27,11 +27,7 @@ IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/
 GPU_IMAGE_PARAMETER = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}  # Ubuntu's names of EC2's architectures
 PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
-NO_BUCKET_CODES = (
-    "301",
-    "403",
-    "404",
-)  # error codes of HeadBucket, which are HTTP status codes because its responses have no body
+NO_BUCKET_CODES = ("301", "403", "404")  # error codes of HeadBucket are HTTP status codes
 DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain job template` creates
 
 

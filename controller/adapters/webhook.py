@@ -20,7 +20,7 @@ from dyntrain.controller.contract.webhook import Webhook
 
 ATTEMPTS = 3  # to send one message
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before the third attempt
-CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
+CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0  # limits of time
 TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 
 PauseFunction = Callable[[float], None]
@@ -32,8 +32,8 @@ def resolve_addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether the IP address is public, which excludes addresses of this machine, of its metadata service and of
-    private networks. This check is needed because the host name of a webhook may resolve to a private address.
+    """Whether the IP address is public, which excludes addresses of this machine, of the metadata service and of
+    private networks. The address is checked because the host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
     embedded_ipv4 = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)

@@ -15,7 +15,7 @@ class RetryLater(ControllerError):
     """A temporary error: the same call may succeed later."""
 
 
-class Conflict(RetryLater):
+class Conflict(RetryLater):  # of two writers
     """A conditional write to DynamoDB that failed because another writer was faster. The caller has to read the item
     again before the next write.
     """
@@ -29,7 +29,7 @@ class Misconfigured(GiveUp):
     """An error whose cause is a missing or wrong setting, policy or credential."""
 
 
-class Refused(GiveUp):
+class Refused(GiveUp):  # by AWS
     """A request that AWS refused. `code` is AWS's own error code."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -44,7 +44,7 @@ class DisputedTarget(GiveUp):
     """
 
 
-class Quarantined(GiveUp):
+class Quarantined(GiveUp):  # for an unreadable event
     """An event whose payload cannot be read. After retrying the event, Lambda moves the payload with this error to the
     dead-letter queue.
     """

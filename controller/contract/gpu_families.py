@@ -1,5 +1,5 @@
 """The table of the instance types that can train with each build (pip package) of MXNet. Nodes, commands and `dyntrain
-doctor` use the table. Pure.
+doctor` use this table of instance types. Pure.
 
 Each build of MXNet contains machine code for some of CUDA's compute capabilities. No build of MXNet contains PTX, the
 code from which NVIDIA's driver could generate machine code for newer chips. Machine code for compute capability X.y
@@ -84,14 +84,14 @@ def build_supports(capability: str, build: str) -> bool:
     """Whether the build has code for chips of this compute capability. A build that is not in `BUILD_CAPABILITIES` is
     assumed to have code for all chips.
     """
-    built_capabilities = BUILD_CAPABILITIES.get(distribution_name(build))
-    if built_capabilities is None:
+    capabilities = BUILD_CAPABILITIES.get(distribution_name(build))
+    if capabilities is None:
         return True
     major, minor = _version_parts(capability)
-    return any(_version_parts(built)[0] == major and _version_parts(built)[1] <= minor for built in built_capabilities)
+    return any(_version_parts(version)[0] == major and _version_parts(version)[1] <= minor for version in capabilities)
 
 
-def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
+def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:  # the reason, or ""
     """A text that says why the type's GPUs cannot train with the build of MXNet, and which instance families can train
     with the build. Returns "" if the GPUs can train or are unknown. `build` is the name of a pip package, with or
     without a version.
@@ -114,7 +114,7 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
     return f"{description}, and {build_name} has code for {', '.join(BUILD_CAPABILITIES[build_name])} alone: {advice}"
 
 
-def lacks_driver(instance_type: str) -> str:
+def lacks_driver(instance_type: str) -> str:  # the problem, or ""
     """A text that says that AWS's machine image has no driver for the type's GPUs, and which instance families to use
     instead. Returns "" if the image has a driver or the type is unknown.
     """
@@ -125,7 +125,7 @@ def lacks_driver(instance_type: str) -> str:
     return f"{problem}: take {usable_families(GPU_BUILD)}"
 
 
-def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
+def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:  # the reason, or ""
     """A text that says why an instance of this type cannot be a node of a cluster that was made from the template with
     Accelerator=Nvidia. Returns "" if an instance of the type can be a node, or if the type's GPUs are unknown.
     """
@@ -133,8 +133,8 @@ def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def unknown_gpu_warning(instance_type: str) -> str:
-    """A warning about an instance type that is not in the table. Returns "" for a type in the table. Instance types
-    with unknown GPUs are not refused.
+    """A warning about an instance type that is not in `INSTANCE_FAMILIES`. Returns "" for a type in
+    `INSTANCE_FAMILIES`. Instance types with unknown GPUs are not refused.
     """
     if family_of(instance_type) is not None:
         return ""

@@ -1,5 +1,5 @@
-"""Verify that a message comes from the EC2 instance that the message names. The proof is an instance identity document
-in the message, which EC2 has signed. Pure.
+"""Verify that a message comes from the EC2 instance that the message names. The proof of the message's origin is an
+instance identity document in the message, which EC2 has signed. Pure.
 
 EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256, and gives the document and the signature only to the
 instance. For each region, AWS publishes a certificate with the public key

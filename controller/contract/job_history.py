@@ -22,7 +22,7 @@ Metrics = Annotated[
 ]
 
 
-def finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:  # None for NaN and infinity
     """Returns the value, or None for NaN and infinity, which JSON cannot contain. A curve has a gap where its value is
     None.
     """

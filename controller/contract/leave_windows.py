@@ -2,7 +2,7 @@
 ClusterPolicy.
 
 The schedule and the duration of a window have the same format as in Karpenter's disruption budgets
-(https://karpenter.sh/docs/concepts/disruption/). In addition, a window has a time zone. A disruption budget of
+(https://karpenter.sh/docs/concepts/disruption/). A leave window also has a time zone. A disruption budget of
 Karpenter forbids changes during its window, whereas a leave window allows nodes to leave.
 """
 

@@ -32,7 +32,7 @@ COORDINATOR_SOURCE = "dyntrain.coordinator"  # EventBridge source of coordinator
 IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # holds the node's `SignedDocument` for its coordinator process
 
 
-def source_of(source: str, cluster: str) -> str:
+def source_of(source: str, cluster: str) -> str:  # an EventBridge source
     """The EventBridge source of events from the nodes or the coordinator of `cluster`. IAM allows a node to send events
     only with the source of its own cluster.
     """

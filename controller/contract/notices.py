@@ -17,7 +17,7 @@ GROUP_ENDS = "autoscaling-terminated"  # the node's Auto Scaling group terminate
 
 
 @dataclass(frozen=True)
-class Rebalance:
+class Rebalance:  # reaction to a rebalance recommendation
     """What a node does after a rebalance recommendation, in which EC2 advises to leave the instance. After a rebalance
     recommendation, EC2 may still leave the instance running for hours.
     """

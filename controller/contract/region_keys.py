@@ -12,7 +12,7 @@ https://github.com/rspamd/awsregioncertificates/blob/master/regioncert_gen.go
 https://github.com/smallstep/certificates/blob/master/authority/provisioner/aws_certificates.pem
 
 The certificates expire between 2028 and 2204. AWS renews certificates without a change of the key: most regions still
-use the key of a certificate that expired on 2024-06-05. The table therefore contains keys without expiry dates.
+use the key of a certificate that expired on 2024-06-05. `_KEY_BY_REGIONS` therefore contains no expiry dates.
 """
 
 from __future__ import annotations

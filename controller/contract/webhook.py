@@ -1,8 +1,8 @@
 """The webhook to which alarms are posted, in addition to mail. The operator stores the webhook's address as a secret
 SSM parameter of the stage.
 
-Anyone who knows the address can post to the webhook's channel. For this reason, no log and no error message contains
-the webhook's address.
+Anyone who knows the address can post to the webhook's channel, so no log and no error message contains the webhook's
+address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Webhook:
     @classmethod
     def of(cls, text: str) -> Webhook:
         """Parse the address of a webhook, or JSON such as {"url": ..., "format": "slack"}. Raises Misconfigured if the
-        address or the JSON is wrong. The message of the error does not contain the address.
+        address or the JSON is wrong. The error's message does not contain the webhook's address.
         """
         setting_fields: Any = {"url": text.strip()}
         if text.lstrip().startswith("{"):

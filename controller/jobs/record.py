@@ -9,7 +9,7 @@ from typing import Literal
 from dyntrain.controller.contract.job_files import client_token, run_id
 from pydantic import BaseModel, ConfigDict
 
-State = Literal["LAUNCHING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
+State = Literal["LAUNCHING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]  # of a job
 ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")  # states of ended jobs
 LAUNCH_SECONDS = 900.0  # time limit of a submit
 KEPT_SECONDS = 90 * 86_400.0  # time until the record of an ended job expires

@@ -14,7 +14,7 @@ from dyntrain.controller.jobs.verdict import Machine
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage:  # of a job's machines
     """The times during which each of a job's machines ran."""
 
     spans: tuple[Span, ...]  # the time during which each machine ran
@@ -26,16 +26,16 @@ def compute_usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], m
     last write of each S3 object, by the object's key.
 
     EC2 shows a terminated machine for about an hour. If a machine no longer runs, the machine's last write to the
-    bucket is taken as the end of the machine. The real end of a machine is at most a minute after the machine's last
-    write, unless the machine hung.
+    bucket is taken as the end of the machine. A machine that does not hang writes to the bucket every minute, so the
+    machine ends at most a minute later than computed.
     """
-    shown_machines = {(machine.token, machine.rank): machine for machine in machines}
+    machines_by_launch = {(machine.token, machine.rank): machine for machine in machines}
     machine_spans: list[Span] = []
     traceless_launches: list[tuple[int, int]] = []
     for attempt in range(1, record.attempt + 1):
         attempt_run, write_times_by_key = run_id(record.submission, attempt), signs.get(attempt, {})
         for rank in range(record.nodes):
-            machine = shown_machines.get((client_token(attempt_run), rank))
+            machine = machines_by_launch.get((client_token(attempt_run), rank))
             span = _machine_span(record, attempt_run, rank, machine, write_times_by_key)
             if span is not None:
                 machine_spans.append(span)

@@ -18,7 +18,7 @@ _LIVING_STATES = ("pending", "running", "stopping", "stopped")
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine:  # of a job
     """An EC2 instance that was launched for a job's run."""
 
     instance: str  # EC2 instance id
@@ -35,7 +35,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision:  # about a job
     """The decision about a job: the job's new record, and the machines to terminate."""
 
     record: JobRecord  # the new record, or the old record if nothing changed
@@ -43,7 +43,7 @@ class Decision:
     over: bool = False  # the job cannot change any more
 
 
-def decide(
+def decide(  # a job's new state
     record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
 ) -> Decision:
     """Decide the job's new state, and which of the job's machines to terminate. `verdict` is the stored result of the

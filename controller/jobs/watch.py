@@ -17,7 +17,7 @@ from dyntrain.controller.jobs.verdict import Decision, Machine, decide
 log = logging.getLogger("dyntrain.jobs")
 
 
-def watch(ports: JobPorts) -> dict[str, int]:
+def watch_jobs(ports: JobPorts) -> dict[str, int]:
     """Check all jobs that may still change. An error about a single job is logged. Raises ControllerError only if no
     job could be checked.
     """

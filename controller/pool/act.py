@@ -30,7 +30,7 @@ log = logging.getLogger("dyntrain.pools")
 @dataclass(frozen=True)
 class ActionResults:
     """The results of the actions that one run took for one cluster's pool. Actions that AWS refused are recorded in the
-    log and the audit trail. The next run tries refused actions again.
+    log and the audit trail. The next run of the pool's loop tries refused actions again.
     """
 
     cluster: str
@@ -47,7 +47,7 @@ def apply_decision(
 ) -> ActionResults:
     """Carry out the decision on the cluster's pool. Errors of AWS and of the DynamoDB table are not raised."""
     ports, cluster = pool_ports.ports, policy.cluster
-    results = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
+    results = perform(ports, cluster, _pool_actions(policy, decision, instance_plan, elastic), why="POOL")
     trail_entries = [*results.trail, *results.refused]
     if trail_entries:
         try:
@@ -57,7 +57,7 @@ def apply_decision(
     return ActionResults(cluster, bool(results.done), tuple(f"{cluster}: {failure}" for failure in results.failures))
 
 
-def _actions(
+def _pool_actions(
     policy: ClusterPolicy, decision: PoolDecision, instance_plan: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
     """The actions that carry out the pool's decision, in the order of execution. A stopped machine with the elastic tag

@@ -219,8 +219,8 @@ def _pool_inputs(cluster: str, policy: ClusterPolicy, reading: PoolReading, clai
 
 
 def _handles_failed_launches(ports: Ports, group: str) -> bool:
-    """Whether the controller is still responding to failed launches in the Auto Scaling group. During the response, a
-    higher desired capacity set by the pool would undo the response.
+    """Whether the controller is still responding to failed launches in the Auto Scaling group. While the controller
+    responds to failed launches, a higher desired capacity set by the pool would undo the response.
     """
     stored_group = ports.group_records.get(group)
     capacity_response = stored_group.facts.capacity if stored_group is not None else None
@@ -257,7 +257,7 @@ def _listed_instances(
     for instance in instance_ids:
         machine = machines_by_id.get(instance)
         if machine is not None:
-            is_allowed = instance in policy.pool.instances and _is_allowed(machine, policy.cluster, policy.pool)
+            is_allowed = instance in policy.pool.instances and _fits_pool(machine, policy.cluster, policy.pool)
             listed_instances.append(
                 ListedInstance(
                     instance, machine.state, elastic_tag_key in machine.tags, is_allowed, instance in ids_outside_job
@@ -280,7 +280,7 @@ def _lost_instance(ports: Ports, claim: Claim | None, machines_by_id: Mapping[st
     return None
 
 
-def _is_allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
+def _fits_pool(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
     actual_properties = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
     expected_properties = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
     # an instance with the ownership tag would be terminated when it leaves
@@ -307,7 +307,7 @@ def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) 
 
 def _instances_outside_job(released_ids: Sequence[str], decision: Decision) -> frozenset[str]:
     """The instances among `released_ids` that are neither in the job nor in the target membership. Instances whose
-    elastic tag the controller still sees are left out.
+    elastic tag the controller still sees are left out of the result.
     """
     nodes_by_id = {node.view.instance: node for node in decision.nodes}
     unknown_ids = {instance for instance in released_ids if instance not in nodes_by_id}

@@ -46,7 +46,7 @@ def rebalance(
 ) -> RebalanceResult:
     """Decide once on all pools, and carry out the decisions. `prompted` is true if an event started the run. A prompted
     run does nothing within MIN_PAUSE_SECONDS after another run. Raises RetryLater when an action failed and is worth a
-    retry. Calling the function again is safe.
+    retry. Calling `rebalance` again is safe.
     """
     policies = pool_policies(registry)
     if not policies:

@@ -24,7 +24,7 @@ from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.controller.contract.webhook import Webhook, webhook_parameter
 from dyntrain.controller.jobs.ports import StoredJob
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.watch import watch
+from dyntrain.controller.jobs.watch import watch_jobs
 from dyntrain.controller.local import events
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.options import Options
@@ -305,7 +305,7 @@ def _a_job(controller: Controller, cloud: Cloud) -> None:
         TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": JOB_TAG, "Value": "hung"}]}],
     )["Instances"][0]["InstanceId"]
     with controller.recording.acting("resync"):
-        assert watch(controller.jobs) == {"jobs": 1, "terminated": 1}
+        assert watch_jobs(controller.jobs) == {"jobs": 1, "terminated": 1}
     wait_for(lambda: cloud.instance_state(machine) == "terminated", PATIENCE)
 
 

@@ -16,7 +16,7 @@ from dyntrain.controller.jobs.submission.ports import RootVolume
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.submission.submit import prepare, submit
 from dyntrain.controller.jobs.verdict import Machine
-from dyntrain.controller.jobs.watch import watch
+from dyntrain.controller.jobs.watch import watch_jobs
 from dyntrain.controller.loops.ports import ALL_DONE, Batch
 
 BUCKET = "anybodys-jobs"
@@ -73,7 +73,7 @@ class World:
 
     def resync(self, later: float = 60.0) -> dict[str, int]:
         self.now += later
-        return watch(self.ports)
+        return watch_jobs(self.ports)
 
     def living(self) -> list[int]:
         return sorted(machine.rank for machine in self.machines.values() if machine.living)

@@ -340,10 +340,10 @@ def test_one_clusters_failure_does_not_keep_the_others_from_their_turn() -> None
 def function_of_a_stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that the controller's stack told its table; wiring remembers what it was told."""
     monkeypatch.setenv("DYNTRAIN_TABLE", "facts")
-    for remembered in (wiring.settings, wiring._ports, wiring._registry):
+    for remembered in (wiring.settings, wiring._ports, wiring._policy_registry):
         remembered.cache_clear()
     yield
-    for remembered in (wiring.settings, wiring._ports, wiring._registry):
+    for remembered in (wiring.settings, wiring._ports, wiring._policy_registry):
         remembered.cache_clear()
 
 

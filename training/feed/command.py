@@ -66,7 +66,7 @@ def local_ranks(environment: Mapping[str, str], workers: int) -> tuple[int, rang
     return node_count * workers, range(node_rank * workers, (node_rank + 1) * workers)
 
 
-def run(
+def run(  # the user's command
     root: Path,
     channels: Sequence[Channel],
     ranks: int,

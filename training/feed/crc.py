@@ -30,7 +30,7 @@ def crc32c_by_table(data: bytes) -> int:
 def library_crc() -> Callable[[bytes], int] | None:
     """Return an installed library's CRC32C function.
 
-    Returns None if no library is installed, as the table would be slower than the network.
+    Returns None if no library is installed, as checksums computed by a table would be slower than the network.
     """
     for module_name, function_name in (
         ("google_crc32c", "value"),

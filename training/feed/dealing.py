@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
-SAGEMAKER_CHANNELS = 20  # channels in a job
+SAGEMAKER_CHANNELS = 20  # SageMaker's limit for a job
 _SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")  # key below the prefix: number of the shard, then a name
 
 

@@ -29,7 +29,7 @@ class _ChildRequest:
 class ChildRequests:
     """All S3 requests in progress.
 
-    `fail` is called with the error message of a failed request. Call the methods from one thread only.
+    `fail` is called with a failed request's error message. Call the methods of `ChildRequests` from one thread only.
     """
 
     def __init__(self, fail: Callable[[str], None]) -> None:
@@ -48,7 +48,7 @@ class ChildRequests:
     def child_pids(self) -> set[int]:
         return {child.child_pid for child in self._running.values()}
 
-    def send(
+    def send(  # a request to a new child process
         self, channel: str, request: Callable[[], Any], on_answer: Callable[[Any], None], child_deaths: int = 0
     ) -> None:
         """Run `request`, which may raise ChannelError, in a child process.

@@ -2,7 +2,7 @@
 
 A feeder's messages contain data and the stream's position after the data. A feeder's last message reports the end of
 the stream, or a problem that no retry solves. If a feeder dies, a new feeder continues from the position of the last
-complete message. The new feeder leaves out the bytes after this position that the parent has already written.
+complete message. The new feeder leaves out bytes that the parent has already written to the FIFO.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Reader = Callable[[S3Object, int], bytes]  # reads available data from a byte on
 Writer = Callable[[Sequence["bytes | memoryview"]], object]  # writes all buffers into a pipe
 
 
-class Message(NamedTuple):
+class Message(NamedTuple):  # of a feeder
     """A message of a feeder. `position` is the position in the stream after `data`."""
 
     kind: int  # DATA, END or PROBLEM
@@ -40,7 +40,7 @@ class Message(NamedTuple):
     data: memoryview = memoryview(b"")  # bytes for the FIFO, or the text of a problem
 
 
-class Part(NamedTuple):
+class Part(NamedTuple):  # of an S3 object
     """Whole records of an object, or bytes of an object that has no records.
 
     The record after the part is the object's record number `record`, and begins at byte `offset` of the object.
@@ -100,9 +100,9 @@ def read_parts(read: Reader, piece: Piece, buffer: bytes, format_name: str, crc:
         try:
             records_end, record_count, needed_bytes = split(format_name, buffer, ends_object, crc)
         except DamagedRecord as error:
-            sound_records = split(format_name, buffer[: error.offset], False, None).records
+            intact_count = split(format_name, buffer[: error.offset], False, None).records
             raise ChannelError(
-                f"{source}, record {record + sound_records}, at byte {offset + error.offset}: the record is "
+                f"{source}, record {record + intact_count}, at byte {offset + error.offset}: the record is "
                 f"damaged: {error}"
             ) from error
         part_data = memoryview(buffer)[:records_end]

@@ -20,7 +20,7 @@ MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many byte
 class Fifo:
     """A FIFO (named pipe) at a path in the file system.
 
-    A program that opens the path never blocks, as this process holds both ends of the FIFO open.
+    A program that opens the path never blocks, as the feed holds both ends of the FIFO open.
     """
 
     def __init__(self, path: Path, watcher: FifoWatcher) -> None:

@@ -31,7 +31,7 @@ Checksum = Callable[[bytes], int]  # computes a checksum
 
 
 class DamagedRecord(ValueError):
-    """A record is damaged, which begins at byte `offset` of the buffer."""
+    """A damaged record, which begins at byte `offset` of the buffer."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -90,7 +90,7 @@ def split(format_name: str, buffer: bytes, ends_object: bool, crc: Checksum | No
     return split_result
 
 
-def end_of(format_name: str, buffer: bytes, records: int) -> int:
+def end_of(format_name: str, buffer: bytes, records: int) -> int:  # of so many records
     """Return the offset after the first `records` records in the buffer, which must be complete."""
     if format_name == TFRECORD:
         return _split_tfrecords(buffer, None, records).end

@@ -1,8 +1,8 @@
 """Kills a program when the feed, the process that fills the program's FIFOs, is killed.
 
-When the feed dies, the kernel kills only the program's first process. The children of the program's first process would
-take the end of a FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
-program's whole process group.
+When the feed dies, the kernel kills only the program's first process. If the FIFOs ended at once, the program's other
+processes would take the end of a FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has
+killed the program's whole process group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dyntrain.training.feed.opened import close_other_descriptors
 
 
 class Guardian:
-    """A child process that kills a program when this process dies.
+    """A child process that kills a program when the feed dies.
 
     `group` is the guardian's process group, which feeders join.
     """

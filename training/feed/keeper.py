@@ -35,8 +35,8 @@ class FifoKeeper:
     """Creates, watches and fills all FIFOs of a program.
 
     `ranks` is the number of ranks at the job's start. `ranks_here` are the ranks on this machine. `problem` is "", or
-    the message of an error for which the program must be ended. Use the class in a process with only one thread,
-    because it forks children.
+    the message of an error for which the program must be ended. Use `FifoKeeper` only in a process with a single
+    thread, because `FifoKeeper` forks children.
     """
 
     def __init__(

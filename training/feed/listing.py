@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def translated_s3_errors(address: object) -> Iterator[None]:
-    """Replace errors of S3 that no retry solves by ChannelError, with `address` in its message."""
+    """Raise ChannelError, with `address` in the message, in place of S3 errors that no retry solves."""
     try:
         yield
     except ClientError as error:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-MANIFEST = ",manifest"
+MANIFEST = ",manifest"  # ends the address of a manifest
 CHANNEL_NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )  # SageMaker's names without dots, which no name of a variable may have

@@ -16,7 +16,7 @@ from dyntrain.training.feed.fifos import enlarge
 MOST_DEATHS = 5  # of feeders in a row, without a byte written in between
 READ_BYTES = 1024 * 1024  # most bytes of a read
 _SPLICE_F_NONBLOCK = 2
-MOVES_PER_TURN = 64  # reads and writes in a turn, so that other pumps get their turns
+MOVES_PER_CALL = 64  # most reads and writes in a call of `move_data`, so that other pumps are not delayed
 Start = Callable[[Position, int], "tuple[int, int]"]  # starts a feeder at a position, which skips so many bytes
 GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"  # a pump's states; LEFT: the reader closed the FIFO
 
@@ -56,7 +56,7 @@ class Pump:
         return self._write
 
     def move_data(self) -> None:
-        for _ in range(MOVES_PER_TURN):
+        for _ in range(MOVES_PER_CALL):
             move = self._write_pending_data if self._pending else self._splice if self._bytes_left else self._read_pipe
             if self.state != GOING or not move():
                 return
@@ -158,7 +158,7 @@ class Pump:
         self._deaths += 1
         if self._deaths > MOST_DEATHS:
             self.problem = (
-                f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._place_text()}, last {exit_text}"
+                f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._position_text()}, last {exit_text}"
             )
             self.child_pid = 0
             self._end_with_state(FAILED)
@@ -182,7 +182,7 @@ class Pump:
             self.child_pid = 0
             os.close(self._pipe)
 
-    def _place_text(self) -> str:
+    def _position_text(self) -> str:
         if self.position.pieces >= len(self.stream):
             return "the end"
         piece: Piece = self.stream[self.position.pieces]

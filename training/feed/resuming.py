@@ -45,8 +45,8 @@ def parse_resume_request(name: str, content: bytes) -> ResumeRequest:
         request = ResumeRequest(**{**resume_fields, "records": tuple(map(tuple, resume_fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
         raise ChannelError(f"{name}{RESUME_SUFFIX} is not as in CHANNELS.md: {error}") from error
-    checked_numbers = [request.epoch, request.ranks, *(count for counts in request.records for count in counts)]
-    if not all(type(number) is int and number >= 0 for number in checked_numbers) or not all(
+    request_numbers = [request.epoch, request.ranks, *(count for counts in request.records for count in counts)]
+    if not all(type(number) is int and number >= 0 for number in request_numbers) or not all(
         (request.ranks, *request.records)
     ):
         raise ChannelError(

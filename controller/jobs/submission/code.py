@@ -21,7 +21,7 @@ REQUIREMENTS = "requirements.txt"
 ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc")
 
 
-def source_of(code: str) -> tuple[str, str] | None:
+def source_of(code: str) -> tuple[str, str] | None:  # bucket and key
     """The bucket and the key if `code` is an address s3://BUCKET/KEY, or None if `code` is a local folder. Raises
     GiveUp if `code` is an address of a kind other than s3://.
     """

@@ -5,8 +5,8 @@
 3. claim the record, so that only one of two submits continues; create the stack with a tag that names the submission
 4. set the record's state to RUNNING
 
-If AWS refuses step 2 or 3, no record remains. After a crash, repeating the command continues the work and creates
-nothing twice. `dyntrain job stop` ends the job after any of these steps.
+If AWS refuses step 2 or 3, no record remains. After a crash, repeating the submit command continues the work and
+creates nothing twice. `dyntrain job stop` ends the job after any of these steps.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
     """Terminate the cluster's machines, delete the cluster's stack, and then call `unregister`, which deletes the
-    cluster's remaining parameters. Returns the stack that was deleted, or None if there was no stack. The call can
-    safely be interrupted and repeated. Raises GiveUp, for example if ending the cluster takes longer than STOP_SECONDS.
+    cluster's remaining parameters. Returns the stack that was deleted, or None if there was no stack. `end_cluster` can
+    be interrupted and called again. Raises GiveUp, for example if ending the cluster takes longer than STOP_SECONDS.
     """
     stored_job = ports.records.get(name)
     stack = stacks.stack(name)

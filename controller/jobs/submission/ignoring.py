@@ -43,7 +43,7 @@ def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[IgnoreFi
     patterns = b"".join(line.encode() + b"\n" for line in default_patterns) + file_patterns
     with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as temporary_folder:
         git_filter = _GitFilter(Path(temporary_folder), patterns)
-        if git_filter.works():
+        if git_filter.git_works():
             yield git_filter
             return
     yield _LibraryFilter(file, patterns.decode())
@@ -116,7 +116,7 @@ class _GitFilter:
         no_git_configuration = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         self._environment = {**inherited_env, **no_git_configuration, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
 
-    def works(self) -> bool:
+    def git_works(self) -> bool:
         """Whether git works on this machine. Raises nothing."""
         try:
             return self._run("init", "--quiet", "--template=").returncode == 0 and self([], ["a"]) is not None

@@ -76,7 +76,7 @@ class Launcher(Protocol):
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack:  # of CloudFormation
     """A CloudFormation stack."""
 
     id: str  # CloudFormation's id of the stack
@@ -87,7 +87,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class Hardware:  # of an instance type
     """The properties of an instance type that decide which image and which build of MXNet it needs."""
 
     x86: bool  # the processor is x86_64
@@ -117,6 +117,6 @@ class Stacks(Protocol):
 
     def end_machines(self, name: str) -> int:
         """Delete the cluster's Auto Scaling groups with their instances, and terminate the instances that users
-        launched from the cluster's launch templates. Returns the number of machines that were not yet terminated. The
-        call can safely be repeated.
+        launched from the cluster's launch templates. Returns the number of machines that were not yet terminated.
+        `end_machines` can safely be called again.
         """

@@ -8,7 +8,8 @@
 5. set the record's state to RUNNING
 
 If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, repeating
-the command continues the work and does nothing twice. If nobody repeats the command, the resync ends the machines.
+the submit command continues the work and does nothing twice. If nobody repeats the submit command, the resync ends the
+machines.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PreparedJob:
     stored: StoredJob  # the job's record; its version is 0 for a new job
 
 
-def prepare(
+def prepare(  # checks a request for a job
     ports: JobPorts, launcher: Launcher, request: JobRequest, packed: PackedCode | None, new_submission: str
 ) -> PreparedJob:
     """Check everything for which the request can be refused before anything is created. `new_submission` is the
@@ -173,8 +174,8 @@ class _MachinesMayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """Upload the job's plan, and launch and tag the job's machines. The call can safely be repeated. Raises GiveUp if
-    the launch failed and no machine runs. Raises _MachinesMayRun if the launch failed and machines may run.
+    """Upload the job's plan, and launch and tag the job's machines. `launch` can safely be called again. Raises GiveUp
+    if the launch failed and no machine runs. Raises _MachinesMayRun if the launch failed and machines may run.
     """
     record = stored.record
     plan_json = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()

@@ -33,7 +33,7 @@ _ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that its 
 _UNPACK_SCRIPT = (
     "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
 )
-_SCRIPT = """\
+_SCRIPT_TEMPLATE = """\
 #!/bin/bash
 {mark}{arguments}
 # Runs one node of a job. However this script ends, the machine is switched off, and with that terminated.
@@ -111,7 +111,7 @@ def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -
     """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     shutdown_seconds = int(max_hours * 3600) + 3600
-    script = _SCRIPT.format(
+    script = _SCRIPT_TEMPLATE.format(
         mark=SCRIPT_MARK,
         arguments=arguments,
         seconds=shutdown_seconds,
