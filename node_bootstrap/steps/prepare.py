@@ -28,7 +28,7 @@ from dyntrain.node_bootstrap.host.processes import Children, Program, explain_ex
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports.alive import report_of, reporting_alive
 from dyntrain.node_bootstrap.steps.environment import process_environment
-from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, Run
+from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, ProgramRun
 from dyntrain.node_bootstrap.steps.volume import MountVolume
 
 KEPT_LOGS = 5  # number of log files of prepare-data that are kept
@@ -195,8 +195,8 @@ class Preparation:
         Each run of the node's program makes one log file.
         """
         for log_path in self.layout.log_folder.glob("prepare-*"):
-            log_attempt = log_path.name.removeprefix("prepare-").partition(".")[0]
-            if log_attempt.isdecimal() and int(log_attempt) <= self.attempt - KEPT_LOGS:
+            attempt_text = log_path.name.removeprefix("prepare-").partition(".")[0]
+            if attempt_text.isdecimal() and int(attempt_text) <= self.attempt - KEPT_LOGS:
                 log_path.unlink(missing_ok=True)
 
     @property
@@ -280,7 +280,7 @@ class RunScript(NodeStep):
             return pending(_describe_error(error, Path(self.run.configured_node.config.prepare_script)))
         return DONE if marker_state.is_complete else pending(marker_state.value)
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         ec2_services, configured_node = self.run.services.ec2_services, self.run.configured_node
         sign_of_life = report_of(configured_node.identity, self.run.attempt, "alive", "prepare-data runs")
         async with reporting_alive(ec2_services.reporter.reports, sign_of_life, self.run.dependencies.timing):
@@ -300,11 +300,11 @@ class WriteMarker(NodeStep):
                 return DONE
         return pending("the marker is written after a successful preparation")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         self.run.prepare_result = await (await make_preparation(self.run)).run()
 
 
-async def make_preparation(run: Run) -> Preparation:
+async def make_preparation(run: ProgramRun) -> Preparation:
     """Make the `Preparation` from the configuration, identity and environment of `run`."""
     configured_node, dependencies = run.configured_node, run.dependencies
     environment = await process_environment(run)
@@ -320,7 +320,7 @@ async def make_preparation(run: Run) -> Preparation:
     )
 
 
-async def read_marker_state(run: Run) -> MarkerState:
+async def read_marker_state(run: ProgramRun) -> MarkerState:
     """Return the state of this node's marker. Raises OSError if the marker or the script cannot be read."""
     return (await (await make_preparation(run)).check_script_and_marker())[1]
 
