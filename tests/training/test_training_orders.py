@@ -101,7 +101,7 @@ def test_what_is_loaded_ahead_is_what_is_trained_on_later(
     position = at(base)
     for _ in range(data.draw(st.integers(0, 14))):
         position = shares.after(position, workers)
-    ahead = list(shares.ahead(position, number, workers))
+    ahead = list(shares.steps_ahead(position, number, workers))
     assert len(ahead) == 15 - position.step, "to the end of the loop, and no further"
     for epoch, batch, rows in ahead:
         assert epoch == start + position.epoch - base

@@ -38,7 +38,7 @@ def test_every_sample_of_a_step_is_one_workers_also_where_shares_are_made_unlike
         takers = min(size, workers)
         tries = begins is not None and (position.step == begins or position.offset == 0)
         ends_first = begins is not None and group > 1 and position.step == begins + group - 1
-        assert shares.starts_at(position) == tries
+        assert shares.is_first_step(position) == tries
         if takers > 1 and size % takers == 0 and (tries or ends_first):
             even, one = size // takers, -1 if ends_first else 1
             assert sizes == [even + one, *[even] * (takers - 2), even - one, *[0] * (workers - takers)]
