@@ -261,11 +261,11 @@ async def commands_left_by(child: Child, earlier_pids: AbstractSet[int]) -> tupl
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
         marked_pids = {pid for pid, mark in _pids_and_marks() if mark == child.mark}
-        commands = {
+        command_by_pid = {
             pid: command_line(pid)
             for pid in sorted(marked_pids | _group_pids(child.pid) | set(adopted_pids()) - earlier_pids)
         }
-        running_commands = tuple(command for command in commands.values() if command)
+        running_commands = tuple(command for command in command_by_pid.values() if command)
         if not running_commands or time.monotonic() > deadline:
             return running_commands
         await asyncio.sleep(0.02)

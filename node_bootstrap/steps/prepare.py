@@ -22,7 +22,7 @@ from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge_marker
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import DONE, FAILED, StepCondition, pending
-from dyntrain.node_bootstrap.host.files import read_regular, read_with_modification_time, write_atomically
+from dyntrain.node_bootstrap.host.files import read_regular_file, read_with_modification_time, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain_exit
 from dyntrain.node_bootstrap.instance.identity import Identity
@@ -63,7 +63,7 @@ class Preparation:
     attempt: int  # number of the run of the node's program
     layout: Layout
     children: Children
-    environment: Mapping[str, str]  # of the script
+    environment: Mapping[str, str]  # variables of the script
     timing: Timing
     user: str | None = None  # used if the configuration names no user; None: this process's user
 
@@ -255,7 +255,7 @@ def remove_marker(path: Path) -> None:
 
 def script_digest(script: str) -> str:
     """Return the SHA-256 of the script, which may be a symbolic link. Raises OSError if the script cannot be read."""
-    content = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
+    content = read_regular_file(Path(script), SCRIPT_BYTES + 1, follow=True)
     if len(content) > SCRIPT_BYTES:
         raise OSError(errno.EFBIG, f"the script is larger than {SCRIPT_BYTES >> 20} MiB", script)
     return hashlib.sha256(content).hexdigest()

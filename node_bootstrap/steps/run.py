@@ -36,7 +36,7 @@ class Dependencies:
     volume: Path | None = None  # path of the mounted shared volume; None: the configured path
     parameters: Callable[[str], Parameters] = SsmParameters  # makes the client for a region
     reports: Callable[[str], Reports] = EventBridgeReports  # constructor of the client that sends reports in a region
-    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # command
+    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # its command
     blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")  # command of ps-lite processes
     systemctl: Sequence[str] = ("systemctl",)
     nvidia_smi: Sequence[str] = ("nvidia-smi",)

@@ -30,7 +30,7 @@ def test_every_sample_of_a_step_is_one_workers_also_where_shares_are_made_unlike
     position = at(0)
     while position.epoch == 0:
         size = shares.size(position, workers)
-        divided = [shares.divide(position, number, workers) for number in range(workers)]
+        divided = [shares.divide_batch(position, number, workers) for number in range(workers)]
         trained = [rows.tolist() for _, rows, spectates in divided if not spectates]
         assert [row for rows in trained for row in rows] == list(range(size))
         assert all(rows.tolist() == [0] for _, rows, spectates in divided if spectates), "a sample to go through"

@@ -70,17 +70,17 @@ class Shares:
         A spectating worker has no sample of its own in a step. A spectating worker gets another worker's sample, so
         that its script runs as on the other workers, but its gradient is not used.
         """
-        batch, rows, spectates = self.divide(position, number, workers)
+        batch, rows, spectates = self.divide_batch(position, number, workers)
         return batch[rows], spectates
 
     def steps_ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield (epoch, all samples, positions of worker `number`'s samples) for each step until the job's end."""
         while position.epoch < self.epochs:
-            batch, rows, _ = self.divide(position, number, workers)
+            batch, rows, _ = self.divide_batch(position, number, workers)
             yield self.shift + position.epoch, batch, rows
             position = self.after(position, workers)
 
-    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide_batch(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         """Return a step's samples, the positions of worker `number`'s samples, and whether this worker spectates."""
         size = self.size(position, workers)
         batch = self._kept_order(position.epoch)[0][position.offset : position.offset + size]
@@ -147,7 +147,7 @@ class Excerpt(Shares):
         super().__init__(**{shares_field.name: getattr(shares, shares_field.name) for shares_field in fields(shares)})
         self._batch, self._share = batch, rows
 
-    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide_batch(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         return self._batch, self._share, False
 
     def size(self, position: Position, workers: int) -> int:
