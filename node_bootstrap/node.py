@@ -32,7 +32,7 @@ from dyntrain.node_bootstrap.host.logs import logging_to
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.steps.bootstrap import Bootstrap
 from dyntrain.node_bootstrap.steps.prepare import make_preparation, write_marker
-from dyntrain.node_bootstrap.steps.run import Dependencies, Run
+from dyntrain.node_bootstrap.steps.run import Dependencies, ProgramRun
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
         calling_repeatedly(beat, dependencies.timing.watchdog_beat_seconds),
     ):
         try:
-            account = dependencies.account
-            if account is not None:
-                log.info("the job's programs run as another user", extra={"user": account.name, "uid": account.uid})
+            user = dependencies.account
+            if user is not None:
+                log.info("the job's programs run as another user", extra={"user": user.name, "uid": user.uid})
             with single_instance_lock(dependencies.layout.lock_file):
                 attempt = next_attempt(dependencies.layout.attempt_file, time.time())
                 log_context["attempt"] = attempt
                 children = Children(str(dependencies.layout.state_folder), attempt)
-                bootstrap_run = Run(dependencies, attempt, children, log_context)
+                bootstrap_run = ProgramRun(dependencies, attempt, children, log_context)
                 bootstrap_task = asyncio.create_task(Bootstrap(bootstrap_run).run())
                 with stopping_on_signals(bootstrap_task, received_signals):
                     try:
@@ -89,7 +89,7 @@ async def print_plan(dependencies: Dependencies) -> int:
     Returns the exit code: 0, or after an error CONFIGURATION or TRY_AGAIN, which mean the same as in `run_node`.
     """
     children = Children(str(dependencies.layout.state_folder), 0)
-    bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
+    bootstrap = Bootstrap(ProgramRun(dependencies, 0, children, {}))
     try:
         reason_by_step = {planned_step.step: planned_step.reason for planned_step in await bootstrap.read_plan()}
     except NodeError as error:
@@ -112,7 +112,7 @@ async def mark_prepared(dependencies: Dependencies) -> int:
 
     Returns the exit code: 0, or after an error CONFIGURATION or TRY_AGAIN, which mean the same as in `run_node`.
     """
-    bootstrap_run = Run(dependencies, 0, Children(str(dependencies.layout.state_folder), 0), {})
+    bootstrap_run = ProgramRun(dependencies, 0, Children(str(dependencies.layout.state_folder), 0), {})
     try:
         await Bootstrap(bootstrap_run).read_plan()
     except NodeError as error:

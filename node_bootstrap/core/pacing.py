@@ -42,7 +42,7 @@ class Timing:
     """All time limits and pauses of a node, in seconds, and its maximum numbers of tries."""
 
     metadata_tries: int = 8  # tries of a request to the instance metadata service
-    metadata_timeout_seconds: float = 2.0  # of one try
+    metadata_timeout_seconds: float = 2.0  # time limit of one try
     metadata_backoff: Backoff = field(default=Backoff(0.25, 5.0))
     setup_tries: int = 40  # about ten minutes: the stack may still be writing parameters or mounting the volume
     setup_backoff: Backoff = field(default=Backoff(0.5, 20.0))

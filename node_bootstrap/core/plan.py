@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar
 
 
-class Status(Enum):
+class StepStatus(Enum):
     DONE = "done"  # or there is nothing to do
     LEFT = "left"  # still to be carried out
     FAILED = "failed"  # all its attempts in this run have failed
@@ -24,18 +24,18 @@ class Status(Enum):
 class StepCondition:
     """Status of a step, as `Step.check` found it, and why the step is not done yet."""
 
-    status: Status
+    status: StepStatus
     reason: str = ""  # why the step is not done yet
 
 
-DONE = StepCondition(Status.DONE)
-FAILED = StepCondition(Status.FAILED)
-UNCHECKED = StepCondition(Status.LEFT, "the step cannot be checked before an earlier step is done")
+DONE = StepCondition(StepStatus.DONE)
+FAILED = StepCondition(StepStatus.FAILED)
+UNCHECKED = StepCondition(StepStatus.LEFT, "the step cannot be checked before an earlier step is done")
 
 
 def pending(reason: str) -> StepCondition:
     """Return the condition of a step that is left to do."""
-    return StepCondition(Status.LEFT, reason)
+    return StepCondition(StepStatus.LEFT, reason)
 
 
 class Step(ABC):
@@ -60,7 +60,7 @@ class Step(ABC):
         """
 
     @abstractmethod
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         """Carry out the step, even if it was already carried out earlier. Raises NodeError or OSError."""
 
 
@@ -75,7 +75,7 @@ class PlannedStep:
 def can_be_checked(step: Step, conditions: Mapping[Step, StepCondition]) -> bool:
     """Whether all steps that `step` needs are done. `conditions` contains the conditions of the steps before `step`."""
     done_step_types = {
-        type(earlier_step) for earlier_step, condition in conditions.items() if condition.status is Status.DONE
+        type(earlier_step) for earlier_step, condition in conditions.items() if condition.status is StepStatus.DONE
     }
     return done_step_types.issuperset(step.needed_steps)
 
@@ -86,11 +86,11 @@ def plan(conditions: Mapping[Step, StepCondition]) -> tuple[PlannedStep, ...]:
     If a step has failed, the plan omits steps with `skipped_after_failure`, since a node with a failed step must not
     train.
     """
-    has_failed_step = any(condition.status is Status.FAILED for condition in conditions.values())
+    has_failed_step = any(condition.status is StepStatus.FAILED for condition in conditions.values())
     return tuple(
         PlannedStep(step, condition.reason)
         for step, condition in conditions.items()
-        if condition.status is Status.LEFT and not (has_failed_step and step.skipped_after_failure)
+        if condition.status is StepStatus.LEFT and not (has_failed_step and step.skipped_after_failure)
     )
 
 

@@ -10,7 +10,7 @@ from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 
 
 @dataclass(frozen=True)
-class Account:
+class UserAccount:
     """A user account of the host's operating system."""
 
     name: str  # name of the user
@@ -18,7 +18,7 @@ class Account:
     gid: int  # id of the user's group
 
 
-def look_up_account(name: str) -> Account:
+def look_up_account(name: str) -> UserAccount:
     """Return the ids of the user with the name `name` and of the user's group.
 
     Raises InvalidConfiguration if the user does not exist, or if this process may not run programs as the user.
@@ -31,4 +31,4 @@ def look_up_account(name: str) -> Account:
         ) from error
     if os.geteuid() not in (0, passwd_entry.pw_uid):
         raise InvalidConfiguration(f"only root can run the training script as {name}: start as root or without --user")
-    return Account(name, passwd_entry.pw_uid, passwd_entry.pw_gid)
+    return UserAccount(name, passwd_entry.pw_uid, passwd_entry.pw_gid)

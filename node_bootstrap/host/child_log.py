@@ -3,11 +3,11 @@
 A child process writes to the log file directly and not through the node's program, so no line is delayed or lost while
 that program is busy, stopped or killed. The child process keeps the log file open, so the log file must not be replaced
 while the child runs. When the log is too long, its older part is copied to another file (for `worker.log`, the latest
-copy is `worker.log.1`). After the copy, the kernel removes the copied part from the front of the log. A child process
-may append lines during the removal, and no line is lost. The removal uses fallocate(2) with FALLOC_FL_COLLAPSE_RANGE,
-which exists on ext4 and XFS. An interrupted copy is repeated, so some lines may be copied twice, but no line is
-missing. When a log has become shorter, the CloudWatch agent reads the log again from its start, and so sends the
-remaining lines (one block and the latest output) again.
+copy is `worker.log.1`). The kernel removes the copied part from the front of the log. No line is lost if a child
+process appends lines while the kernel removes the copied part. The copied part is removed by fallocate(2) with
+FALLOC_FL_COLLAPSE_RANGE, which exists on ext4 and XFS. An interrupted copy is repeated, so some lines may be copied
+twice, but no line is missing. When a log has become shorter, the CloudWatch agent reads the log again from its start,
+and so sends the remaining lines (one block and the latest output) again.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ChildLog:
         """If the log is longer than `max_bytes`, move all but its last block to another file.
 
         Returns whether the log was shortened. The file with the older part contains at most the last `2 * max_bytes`
-        bytes of the moved part. If the file system cannot remove the front of a file, lines that are written between
-        the copy and the removal are lost. Raises OSError.
+        bytes of the moved part. If the file system cannot remove the front of a file, lines that are written after the
+        older part is copied and before it is removed are lost. Raises OSError.
         """
         if not self.path.exists():
             return False

@@ -37,7 +37,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int,
     sync(path.parent)
 
 
-def read_regular(path: Path, limit: int, *, follow: bool) -> bytes:
+def read_regular_file(path: Path, limit: int, *, follow: bool) -> bytes:
     """Read at most `limit` bytes of a file on the shared volume, which any user may have made.
 
     Raises OSError, also if the file is not a regular file, since reading a pipe could block forever. `follow` is True
@@ -47,7 +47,7 @@ def read_regular(path: Path, limit: int, *, follow: bool) -> bytes:
 
 
 def read_with_modification_time(path: Path, limit: int, *, follow: bool) -> tuple[bytes, float]:
-    """Return the content of a file, read as by `read_regular`, and the time of the file's last modification."""
+    """Return the content of a file, read as by `read_regular_file`, and the time of the file's last modification."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with os.fdopen(descriptor, "rb") as file:
         file_status = os.fstat(descriptor)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of the node's files, all below `root`. The shared volume's path is in the node's configuration instead."""
+    """Paths of the node's files below `root`; the shared volume's path is in the node's configuration."""
 
     root: Path  # directory that prefixes all paths
 
@@ -28,7 +28,7 @@ class Layout:
     def ssh_config(self) -> Path:
         """Configuration file that `ssh` reads on both machine images of the CloudFormation template.
 
-        That `ssh` reads this file was not tested, but is documented:
+        That `ssh` reads files in `ssh_config.d` was not tested, but is documented:
         https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
         """
         return self.root / "etc/ssh/ssh_config.d/60-dyntrain.conf"

@@ -111,11 +111,11 @@ class Children:
     _start_count: int = 0
     _running_children: set[Child] = field(default_factory=set)
     _logs: dict[Path, ChildLog] = field(default_factory=dict)
-    _is_stopping: bool = False
+    _node_is_stopping: bool = False
 
     async def start(self, name: str, program: Program, nice: int = 0) -> Child:
         """Start a child process, with the niceness `nice`. Raises OSError, or Interrupted if the node is stopping."""
-        if self._is_stopping:
+        if self._node_is_stopping:
             raise Interrupted(f"the process {name} is not started, since the node is stopping")
         self._start_count += 1
         mark = f"{self.scope}#{self.attempt}.{self._start_count}"
@@ -204,7 +204,7 @@ class Children:
 
         Takes at most `grace` + 3 * KILL_SECONDS seconds.
         """
-        self._is_stopping = True
+        self._node_is_stopping = True
         await asyncio.gather(*(child.stop(grace) for child in self._running_children))
         await kill_scope(self.scope)
 
@@ -261,11 +261,11 @@ async def commands_left_by(child: Child, earlier_pids: AbstractSet[int]) -> tupl
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
         marked_pids = {pid for pid, mark in _pids_and_marks() if mark == child.mark}
-        commands = {
+        command_by_pid = {
             pid: command_line(pid)
             for pid in sorted(marked_pids | _group_pids(child.pid) | set(adopted_pids()) - earlier_pids)
         }
-        running_commands = tuple(command for command in commands.values() if command)
+        running_commands = tuple(command for command in command_by_pid.values() if command)
         if not running_commands or time.monotonic() > deadline:
             return running_commands
         await asyncio.sleep(0.02)

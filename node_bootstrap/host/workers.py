@@ -53,7 +53,7 @@ def ssh_text(hosts: Iterable[str]) -> str:
 def write_workers(layout: Layout, lines: Iterable[str]) -> None:
     """Write the coordinator's list of node addresses to the workers file and to ssh's configuration file.
 
-    A file whose content would not change is not written. Raises OSError.
+    A file that has the right content already is not written. Raises OSError.
     """
     hosts = valid_addresses(lines)
     for path, content in ((layout.workers_file, workers_text(hosts)), (layout.ssh_config, ssh_text(hosts))):

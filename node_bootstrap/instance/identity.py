@@ -44,7 +44,7 @@ class Identity:
     def launched_at(self) -> float | None:
         """Time of the instance's last start, or None if it is unknown.
 
-        That AWS's signed document contains this time was not tested, but is documented:
+        That AWS's signed document contains the start time was not tested, but is documented:
         https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
         """
         try:
@@ -56,7 +56,7 @@ class Identity:
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
     """Return the cluster's name from the ownership tag, or else from the only tag with the elastic suffix.
 
-    Raises NoClusterTag if the instance has neither tag, and GiveUp if several tags have the elastic suffix.
+    Raises NoClusterTag if no tag names a cluster, and GiveUp if several tags have the elastic suffix.
     """
     if owner_cluster := tags.get(OWNER_TAG):
         return owner_cluster

@@ -1,7 +1,7 @@
 """Checks whether the installed build of MXNet can compute on the GPUs.
 
-A build of MXNet for CPUs does not use the GPUs, so the training would be far too slow. A build of MXNet without code
-for the GPUs' chip can be imported, but fails at the first step of the training.
+A build of MXNet for CPUs does not use the GPUs, so training with this build is far too slow. A build of MXNet without
+code for the GPUs' chip can be imported, but fails at the first step of the training.
 """
 
 from __future__ import annotations

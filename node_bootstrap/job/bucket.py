@@ -61,7 +61,7 @@ class Bucket:
     def upload(self, path: Path, key: str) -> None:
         self._s3.upload_file(str(path), self._bucket, key)
 
-    def settle(self, verdict: Exit) -> None:
+    def write_verdict(self, verdict: Exit) -> None:
         """Write the job's verdict (how the job ended), unless a verdict exists already."""
         try:
             key = verdict_key(self._name, self._run)
@@ -122,7 +122,7 @@ class Bucket:
             if path.is_symlink() or not path.is_file():
                 continue
             try:
-                file_count += self._save(path, path.relative_to(folder).as_posix())
+                file_count += self._upload_if_changed(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
                 continue  # the file was temporary
             except CONNECTION_ERRORS:
@@ -133,7 +133,7 @@ class Bucket:
             raise first_error
         return file_count
 
-    def _save(self, path: Path, name: str) -> bool:
+    def _upload_if_changed(self, path: Path, name: str) -> bool:
         fingerprint = _fingerprint(path)
         if self._uploaded.get(name) == fingerprint:
             return False

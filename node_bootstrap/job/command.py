@@ -49,7 +49,7 @@ def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
     tar.extractall(folder)  # noqa: S202
 
 
-class Account:
+class UserAccount:
     """The account of the user that runs the job's command, where the user None is the current user."""
 
     def __init__(self, user: str | None) -> None:
@@ -64,14 +64,14 @@ class Account:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, *self._ids, follow_symlinks=False)
 
-    def options(self) -> dict[str, Any]:
+    def popen_options(self) -> dict[str, Any]:
         if self._ids is None:
             return {}
         return {"user": self._ids[0], "group": self._ids[1], "extra_groups": ()}
 
 
-def install(
-    python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
+def install_packages(
+    python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: UserAccount, output: Output
 ) -> None:
     """Install the job's Python packages in `environment`, as the user that runs the job's command.
 
@@ -90,7 +90,7 @@ def install(
                 check=False,
                 cwd=str(requirements.parent),
                 env={**os.environ, **env, "HOME": account.home},
-                **account.options(),
+                **account.popen_options(),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"{' '.join(argv)}: {error}") from error
@@ -101,14 +101,14 @@ def install(
 
 
 class Command:
-    """The process of the job's command. The kernel kills the process when this program dies. Raises CommandFailed."""
+    """The process of the job's command, which the kernel kills when the node's program dies. Raises CommandFailed."""
 
     def __init__(
         self,
         argv: list[str],
         folder: Path,
         env: Mapping[str, str],
-        account: Account,
+        account: UserAccount,
         output: Output,
     ) -> None:
         own_pid = os.getpid()
@@ -129,7 +129,7 @@ class Command:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
-                **account.options(),
+                **account.popen_options(),
             )
         except OSError as error:
             raise CommandFailed(f"the command cannot be started: {error}") from error
@@ -140,7 +140,7 @@ class Command:
         """Return the command's exit code, or None while the command runs."""
         return self._process.poll()
 
-    def end(self, patience: float) -> None:
+    def terminate(self, patience: float) -> None:
         """Send SIGTERM to all processes of the command, and SIGKILL after `patience` seconds.
 
         After the processes have ended, the command's remaining output is read.

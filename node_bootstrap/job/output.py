@@ -16,7 +16,7 @@ from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 BATCH_BYTES = 1_000_000  # size limit of a batch
-BATCH_EVENTS = 10_000  # most events in a batch
+BATCH_EVENTS = 10_000  # maximum number of events in a batch
 EVENT_BYTES = 26  # added by CloudWatch to each event
 LINE_BYTES = 200_000  # longer lines are split
 WAITING_LINES = 100_000  # if more lines wait for CloudWatch, the oldest are dropped
@@ -27,8 +27,8 @@ LAST_SECONDS = 20.0  # time limit for sending the remaining lines
 class Output:
     """Receives the command's output; several threads may call the methods.
 
-    The function `connect` makes the client of CloudWatch Logs. The file contains all lines of the output, and also the
-    error if CloudWatch refuses lines.
+    The function `connect` makes the client of CloudWatch Logs. The file at `path` contains all lines of the output, and
+    also the error if CloudWatch refuses lines.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -39,10 +39,10 @@ class Output:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[int, str]] = deque(maxlen=WAITING_LINES)
         self._last: deque[str] = deque(maxlen=TAIL_LINES)
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._last_error = ""
         self._logs: Any = None
-        self._shipper = threading.Thread(target=self._ship_until_over, name="logs", daemon=True)
+        self._shipper = threading.Thread(target=self._ship_until_closed, name="logs", daemon=True)
         self._shipper.start()
 
     def say(self, text: str) -> None:
@@ -68,16 +68,16 @@ class Output:
 
     def close(self) -> None:
         """Send the remaining lines to CloudWatch, for at most LAST_SECONDS."""
-        self._over.set()
+        self._closed.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()
 
-    def _ship_until_over(self) -> None:
-        while not self._over.wait(self._pause):
-            self._ship()
-        self._ship()
+    def _ship_until_closed(self) -> None:
+        while not self._closed.wait(self._pause):
+            self._ship_lines()
+        self._ship_lines()
 
-    def _ship(self) -> None:
+    def _ship_lines(self) -> None:
         while batch := self._next_batch():
             try:
                 self._send(batch)

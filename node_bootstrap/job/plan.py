@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, TAIL_CHARACTERS, TAIL_LINES, Exit
 
-START_SECONDS = 900.0  # by then every node must show a sign of life
+START_SECONDS = 900.0  # time limit for each node's first sign of life
 SILENT_SECONDS = 300.0  # a node silent for longer counts as lost
 
 
-class Plan(NamedTuple):
+class JobPlan(NamedTuple):
     """The plan of one run of a job, such as its command and its number of nodes."""
 
     name: str  # name of the job
@@ -27,13 +27,13 @@ class Plan(NamedTuple):
     seconds: float  # time limit of the job
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str) -> JobPlan:
     plan_fields = json.loads(text)
-    return Plan(**{name: plan_fields[name] for name in Plan._fields})
+    return JobPlan(**{name: plan_fields[name] for name in JobPlan._fields})
 
 
 def environment(
-    plan: Plan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
+    plan: JobPlan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
 ) -> dict[str, str]:
     """Return the environment variables of the job's command.
 
@@ -89,7 +89,7 @@ def exit_of_lost_rank(
     uptime: float,
     now: float,
 ) -> Exit | None:
-    """Return an `Exit` for another rank that fell silent or never showed a sign of life, or None if no rank did.
+    """Return an `Exit` for a rank other than `rank` that fell silent or never showed a sign of life, else None.
 
     `last_seen` contains the time of each rank's last sign of life, by S3's clock. `uptime` is the time in seconds since
     this node's start.

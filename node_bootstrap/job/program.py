@@ -18,10 +18,10 @@ from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.job_files import FAILED, Exit
 from dyntrain.node_bootstrap.job import plan as deciding
 from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, Bucket, aws_client
-from dyntrain.node_bootstrap.job.command import Account, Command, CommandFailed, install, python_of, unpack
+from dyntrain.node_bootstrap.job.command import Command, CommandFailed, UserAccount, install_packages, python_of, unpack
 from dyntrain.node_bootstrap.job.metadata import Metadata, MetadataMissing
 from dyntrain.node_bootstrap.job.output import Output
-from dyntrain.node_bootstrap.job.plan import Plan
+from dyntrain.node_bootstrap.job.plan import JobPlan
 
 LOOK_SECONDS = 0.2  # pause between checks whether the command has ended
 VERDICT_SECONDS = 3.0  # pause between reads of the job's verdict
@@ -41,7 +41,7 @@ class Node:
     def __init__(
         self,
         bucket: Bucket,
-        plan: Plan,
+        plan: JobPlan,
         rank: int,
         metadata: Metadata,
         output: Output,
@@ -59,14 +59,14 @@ class Node:
         self._interruption: Exit | None = None  # set once EC2 takes the machine back
         self._finished = threading.Event()
 
-    def run(self, account: Account) -> Exit:
+    def run(self, account: UserAccount) -> Exit:
         """Prepare and run the job's command; returns how the command ended.
 
         The node sends signs of life until `finish` has ended.
         """
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        threading.Thread(target=self._run_periodic_tasks, name="watch", daemon=True).start()
         try:
-            search_path = self._make_ready(account)
+            search_path = self._prepare_command(account)
             master_address = self._wait_for_master()
             env = deciding.environment(self._plan, os.environ, search_path, self._rank, master_address, account.home)
             self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master_address}:{self._plan.port}")
@@ -84,7 +84,7 @@ class Node:
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank
         if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
-            self._try("write the verdict", lambda: self._bucket.settle(own_exit))
+            self._try("write the verdict", lambda: self._bucket.write_verdict(own_exit))
         for _ in range(MOST_TRIES):
             if self._try("save artifacts", self._save_artifacts):
                 break
@@ -93,15 +93,15 @@ class Node:
         self._try("save the output", lambda: self._bucket.upload(self._output.path, files.output_key(name, run, rank)))
         self._try("write exit.json", lambda: self._bucket.write(files.rank_exit_key(name, run, rank), own_exit.text()))
         if own_exit.verdict == files.SUCCEEDED:
-            self._try("write the verdict", lambda: self._settle(own_exit))
+            self._try("write the verdict", lambda: self._write_verdict(own_exit))
         self._finished.set()
 
-    def _settle(self, own_exit: Exit) -> None:
+    def _write_verdict(self, own_exit: Exit) -> None:
         verdict = deciding.verdict_of(own_exit, self._bucket.exit_codes(self._plan.nodes), self._plan.nodes)
         if verdict is not None:
-            self._bucket.settle(verdict)
+            self._bucket.write_verdict(verdict)
 
-    def _make_ready(self, account: Account) -> str:
+    def _prepare_command(self, account: UserAccount) -> str:
         """Download the code and the artifacts, and install the packages; returns the PATH for the command."""
         archive = self._folder / "code.tar.gz"
         self._bucket.download(files.code_key(self._plan.name), archive)
@@ -115,8 +115,8 @@ class Node:
             venv_folder = self._folder / "venv"
             venv_folder.mkdir(exist_ok=True)
             account.set_owner(venv_folder)
-            requirements_file = self._code / self._plan.requirements
-            install(python_of(search_path), venv_folder, requirements_file, self._plan.env, account, self._output)
+            requirements = self._code / self._plan.requirements
+            install_packages(python_of(search_path), venv_folder, requirements, self._plan.env, account, self._output)
             search_path = os.pathsep.join([str(venv_folder / "bin"), search_path])
         return search_path
 
@@ -135,7 +135,7 @@ class Node:
     def _run_command(self, command: Command) -> Exit:
         while True:
             if (code := command.exit_code()) is not None:
-                command.end(0.0)
+                command.terminate(0.0)
                 return deciding.exit_of_command(self._rank, code, time.time(), deciding.last_lines(self._output.tail()))
             reason_to_end: Exit | None = None
             try:
@@ -145,8 +145,8 @@ class Node:
             if reason_to_end is not None:
                 self._output.say(f"{reason_to_end.reason}; the command is ended")
                 # Before the command ends: its end makes other ranks fail, and the first verdict counts.
-                self._try("write the verdict", partial(self._bucket.settle, reason_to_end))
-                command.end(PATIENCE)
+                self._try("write the verdict", partial(self._bucket.write_verdict, reason_to_end))
+                command.terminate(PATIENCE)
                 return reason_to_end
             time.sleep(LOOK_SECONDS)
 
@@ -168,11 +168,11 @@ class Node:
                 self._rank, self._plan.nodes, last_seen, ended_ranks, uptime, time.time()
             )
             if lost_rank_exit is not None:
-                self._bucket.settle(lost_rank_exit)
+                self._bucket.write_verdict(lost_rank_exit)
                 return lost_rank_exit._replace(rank=self._rank)
         return None
 
-    def _watch(self) -> None:
+    def _run_periodic_tasks(self) -> None:
         """Send signs of life and watch for a Spot interruption, also while packages are installed."""
         verdict_sent = False
         while True:
@@ -185,7 +185,7 @@ class Node:
                 self._output.say(f"no answer from the metadata service: {error}")
             interruption = self._interruption
             if interruption is not None and not verdict_sent:
-                verdict_sent = self._try("write the verdict", partial(self._bucket.settle, interruption))
+                verdict_sent = self._try("write the verdict", partial(self._bucket.write_verdict, interruption))
             if self._finished.wait(min(VERDICT_SECONDS, self._beat)):
                 return
 
@@ -248,10 +248,10 @@ def main() -> int:
         reason = f"rank {rank}: no plan at s3://{options.bucket}/{files.plan_key(options.name, options.run)}"
         output.say(reason)
         output.close()
-        bucket.settle(Exit(FAILED, rank, None, reason, time.time()))
+        bucket.write_verdict(Exit(FAILED, rank, None, reason, time.time()))
         return 1
     node = Node(bucket, plan, rank, metadata, output, folder)
-    own_exit = node.run(Account(options.user))
+    own_exit = node.run(UserAccount(options.user))
     node.finish(own_exit)
     return 0 if own_exit.code == 0 else 1
 

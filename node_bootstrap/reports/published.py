@@ -61,7 +61,7 @@ class PublishedParameters:
 
     async def access(self) -> Access | None:
         """Return the coordinator's address, certificate and token, or None while no coordinator has published them."""
-        parameter_texts = await self._read()
+        parameter_texts = await self._read_parameters()
         if self._endpoint not in parameter_texts or self._token not in parameter_texts:
             return None
         try:
@@ -75,7 +75,7 @@ class PublishedParameters:
 
     async def target(self) -> Target | None:
         """Return the controller's target, which lists the nodes that train, or None while there is no target."""
-        return self._parse_target(await self._read())
+        return self._parse_target(await self._read_parameters())
 
     async def is_wanted(self) -> bool:
         """Whether the controller's target lists this node.
@@ -97,7 +97,7 @@ class PublishedParameters:
                 f"{describe_wrong_fields(error)}; waiting for the controller to rewrite it"
             ) from error
 
-    async def _read(self) -> Mapping[str, str]:
+    async def _read_parameters(self) -> Mapping[str, str]:
         """Wait for this node's time to read, then read the cluster's parameters; the first read does not wait.
 
         Concurrent calls share one request.

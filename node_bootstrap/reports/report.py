@@ -31,7 +31,7 @@ class Reports(Protocol):
         ...
 
 
-class Status(Protocol):
+class StatusReceiver(Protocol):
     """Receiver of reports on the node's state: on EC2, the controller."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
@@ -64,9 +64,9 @@ class Reporter:
     """Sends the latest report repeatedly and unchanged, with growing pauses.
 
     The controller recognises a repeated report by the time in its field `at`. Only a report with the outcome "prepared"
-    can be acknowledged, by the coordinator's message that the controller's target lists the node. When the target no
-    longer lists the node, the report "prepared" is repeated again. Reports with other outcomes than "prepared" are
-    repeated until the node's program ends.
+    can be acknowledged, by the coordinator's message that the controller's target lists the node. When the controller's
+    target no longer lists the node, the report "prepared" is repeated again. Reports with other outcomes than
+    "prepared" are repeated until the node's program ends.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:

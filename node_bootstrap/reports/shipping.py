@@ -55,9 +55,9 @@ class LogShipping:
     def __init__(self, identity: Identity, layout: Layout, children: Children, workers: int = 1) -> None:
         self._identity, self._layout, self._children, self._workers = identity, layout, children, workers
         self._job = asyncio.Queue[str]()
-        self.follow(NO_JOB)
+        self.set_job(NO_JOB)
 
-    def follow(self, job: str) -> None:
+    def set_job(self, job: str) -> None:
         """Make the CloudWatch agent send the logs to the streams of `job` from now on."""
         self._job.put_nowait(job)
 

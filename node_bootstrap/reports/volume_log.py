@@ -40,7 +40,7 @@ class VolumeLog:
         self._start = 0
         self._changed = asyncio.Event()
 
-    def follow(self, job: str) -> None:
+    def set_job(self, job: str) -> None:
         """Copy the worker's output to the log file of `job` from now on."""
         if job != self._job:
             self._job, self._start = job, self._source_bytes()

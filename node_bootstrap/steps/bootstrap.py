@@ -26,7 +26,7 @@ from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration, ReadIdent
 from dyntrain.node_bootstrap.steps.environment import WriteEnvironment, process_environment
 from dyntrain.node_bootstrap.steps.packages import CheckPackages
 from dyntrain.node_bootstrap.steps.prepare import RunScript, WriteMarker
-from dyntrain.node_bootstrap.steps.run import NodeStep, Run, RunningServices
+from dyntrain.node_bootstrap.steps.run import NodeStep, ProgramRun, RunningServices
 from dyntrain.node_bootstrap.steps.service import ReportPreparation, SignalReady, SuperviseJob
 from dyntrain.node_bootstrap.steps.sweep import KillEarlierProcesses
 from dyntrain.node_bootstrap.steps.volume import MountVolume
@@ -47,7 +47,7 @@ STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are carried 
     SignalReady,
     SuperviseJob,
 )
-LAST_REPORT_SECONDS = 60.0  # for the last report of a node that a person must repair
+LAST_REPORT_SECONDS = 60.0  # time limit for the last report of a node that a person must repair
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 class Bootstrap:
     """Carries out the steps of one run of the node's program."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ProgramRun) -> None:
         self._run = run
         self.steps: tuple[Step, ...] = tuple(step_class(run) for step_class in STEPS)
         self._host_is_ready = self._plan_logged = False
@@ -82,13 +82,13 @@ class Bootstrap:
                     tasks.create_task(service.run())
                 tasks.create_task(self._run.children.keep_logs_short(timing.log_check_seconds))
                 while steps_left := await self._steps_left():
-                    await steps_left[0].step.carry_out()
+                    await steps_left[0].step.carry_out_step()
                 raise Interrupted("the node is retired")  # ends the tasks
         except* Interrupted:
             pass
 
     async def _report_permanent_failure(self, reason: str) -> None:
-        """Report a permanent failure to the controller, which would otherwise wait for the node."""
+        """Report a permanent failure to the controller, so that the controller does not wait for the node."""
         if (identity := self._run.identity) is None:
             return
         with suppress(TimeoutError):
@@ -101,7 +101,7 @@ class Bootstrap:
         """Return the steps that are left, without changing anything on the host."""
         for step in self.steps:
             if step.only_reads:
-                await call_with_retries(step.carry_out, self._run.dependencies.timing)
+                await call_with_retries(step.carry_out_step, self._run.dependencies.timing)
         return plan(await self._check_steps())
 
     async def _check_steps(self) -> dict[Step, StepCondition]:
@@ -129,7 +129,7 @@ class Bootstrap:
         return steps_left
 
     async def _carry_out_and_check(self, step: Step) -> None:
-        await step.carry_out()
+        await step.carry_out_step()
         if (await self._steps_left())[0].step is step:
             raise ServiceUnavailable(f"the step {step.step_name} failed: it was carried out, but its result is missing")
 

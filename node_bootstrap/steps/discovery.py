@@ -14,7 +14,7 @@ class ReadIdentity(NodeStep):
     async def check(self) -> StepCondition:
         return DONE if self.run.identity else pending("the node's identity has not been read yet")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         self.run.identity = identity = await read_identity(self.run.metadata)
         self.run.log_context |= {"cluster": identity.cluster, "instance": identity.instance_id}
 
@@ -25,7 +25,7 @@ class ReadConfiguration(NodeStep):
     async def check(self) -> StepCondition:
         return DONE if self.run.configuration else pending("the cluster's configuration has not been read yet")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         identity = self.run.known_identity
         dependencies = self.run.dependencies
         parameters = dependencies.parameters(identity.region)

@@ -18,7 +18,7 @@ from dyntrain.node_bootstrap.host.workers import hosts_with, workers_text
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.job import fetch
 from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
-from dyntrain.node_bootstrap.steps.run import NodeStep, Run
+from dyntrain.node_bootstrap.steps.run import NodeStep, ProgramRun
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.launch_desk import VARIABLE
 
@@ -123,14 +123,14 @@ class WriteEnvironment(NodeStep):
     step_name, needed_steps, prepares_host = "environment", (ReadConfiguration,), True
 
     async def check(self) -> StepCondition:
-        if environment_is_current(await self._files()):
+        if environment_is_current(await self._expected_files()):
             return DONE
         return pending("the profile, the workers file or the launch script is missing or outdated")
 
-    async def carry_out(self) -> None:
-        write_environment(await self._files())
+    async def carry_out_step(self) -> None:
+        write_environment(await self._expected_files())
 
-    async def _files(self) -> dict[Path, HostFile]:
+    async def _expected_files(self) -> dict[Path, HostFile]:
         configured_node, dependencies = self.run.configured_node, self.run.dependencies
         group_id = dependencies.account.gid if dependencies.account else -1
         return environment_files(
@@ -138,7 +138,7 @@ class WriteEnvironment(NodeStep):
         )
 
 
-async def process_environment(run: Run) -> dict[str, str]:
+async def process_environment(run: ProgramRun) -> dict[str, str]:
     """Return the environment of the node's processes: the documented variables, and the region for AWS clients."""
     configured_node = run.configured_node
     node_variables = documented_variables(

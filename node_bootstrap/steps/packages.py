@@ -23,7 +23,7 @@ class CheckPackages(NodeStep):
             return pending("MXNet has not been tried on the GPUs yet")
         return DONE
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         if missing_packages := self._missing_packages():
             message = f"{', '.join(missing_packages)} is not installed for {sys.executable}; {advice(missing_packages)}"
             raise InvalidConfiguration(message.rstrip("; "))

@@ -22,13 +22,13 @@ from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge_marker
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import DONE, FAILED, StepCondition, pending
-from dyntrain.node_bootstrap.host.files import read_regular, read_with_modification_time, write_atomically
+from dyntrain.node_bootstrap.host.files import read_regular_file, read_with_modification_time, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain_exit
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports.alive import report_of, reporting_alive
 from dyntrain.node_bootstrap.steps.environment import process_environment
-from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, Run
+from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, ProgramRun
 from dyntrain.node_bootstrap.steps.volume import MountVolume
 
 KEPT_LOGS = 5  # number of log files of prepare-data that are kept
@@ -63,7 +63,7 @@ class Preparation:
     attempt: int  # number of the run of the node's program
     layout: Layout
     children: Children
-    environment: Mapping[str, str]  # of the script
+    environment: Mapping[str, str]  # variables of the script
     timing: Timing
     user: str | None = None  # used if the configuration names no user; None: this process's user
 
@@ -195,8 +195,8 @@ class Preparation:
         Each run of the node's program makes one log file.
         """
         for log_path in self.layout.log_folder.glob("prepare-*"):
-            log_attempt = log_path.name.removeprefix("prepare-").partition(".")[0]
-            if log_attempt.isdecimal() and int(log_attempt) <= self.attempt - KEPT_LOGS:
+            attempt_text = log_path.name.removeprefix("prepare-").partition(".")[0]
+            if attempt_text.isdecimal() and int(attempt_text) <= self.attempt - KEPT_LOGS:
                 log_path.unlink(missing_ok=True)
 
     @property
@@ -255,7 +255,7 @@ def remove_marker(path: Path) -> None:
 
 def script_digest(script: str) -> str:
     """Return the SHA-256 of the script, which may be a symbolic link. Raises OSError if the script cannot be read."""
-    content = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
+    content = read_regular_file(Path(script), SCRIPT_BYTES + 1, follow=True)
     if len(content) > SCRIPT_BYTES:
         raise OSError(errno.EFBIG, f"the script is larger than {SCRIPT_BYTES >> 20} MiB", script)
     return hashlib.sha256(content).hexdigest()
@@ -280,7 +280,7 @@ class RunScript(NodeStep):
             return pending(_describe_error(error, Path(self.run.configured_node.config.prepare_script)))
         return DONE if marker_state.is_complete else pending(marker_state.value)
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         ec2_services, configured_node = self.run.services.ec2_services, self.run.configured_node
         sign_of_life = report_of(configured_node.identity, self.run.attempt, "alive", "prepare-data runs")
         async with reporting_alive(ec2_services.reporter.reports, sign_of_life, self.run.dependencies.timing):
@@ -300,11 +300,11 @@ class WriteMarker(NodeStep):
                 return DONE
         return pending("the marker is written after a successful preparation")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         self.run.prepare_result = await (await make_preparation(self.run)).run()
 
 
-async def make_preparation(run: Run) -> Preparation:
+async def make_preparation(run: ProgramRun) -> Preparation:
     """Make the `Preparation` from the configuration, identity and environment of `run`."""
     configured_node, dependencies = run.configured_node, run.dependencies
     environment = await process_environment(run)
@@ -320,7 +320,7 @@ async def make_preparation(run: Run) -> Preparation:
     )
 
 
-async def read_marker_state(run: Run) -> MarkerState:
+async def read_marker_state(run: ProgramRun) -> MarkerState:
     """Return the state of this node's marker. Raises OSError if the marker or the script cannot be read."""
     return (await (await make_preparation(run)).check_script_and_marker())[1]
 

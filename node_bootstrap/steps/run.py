@@ -14,7 +14,7 @@ from dyntrain.controller.contract.messages import NodeConfig
 from dyntrain.missing import TRAINING_PACKAGES
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import Step
-from dyntrain.node_bootstrap.host.accounts import Account, look_up_account
+from dyntrain.node_bootstrap.host.accounts import UserAccount, look_up_account
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.instance.gpus import count_gpus
@@ -36,8 +36,8 @@ class Dependencies:
     volume: Path | None = None  # path of the mounted shared volume; None: the configured path
     parameters: Callable[[str], Parameters] = SsmParameters  # makes the client for a region
     reports: Callable[[str], Reports] = EventBridgeReports  # constructor of the client that sends reports in a region
-    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # command
-    blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")  # ps-lite's command
+    coordinator: Sequence[str] = (sys.executable, "-m", "dyntrain.training.coordinator")  # its command
+    blank: Sequence[str] = (sys.executable, "-m", "dyntrain.training.engine.blank")  # command of ps-lite processes
     systemctl: Sequence[str] = ("systemctl",)
     nvidia_smi: Sequence[str] = ("nvidia-smi",)
     cuda_probe: Sequence[str] = (sys.executable, "-c", CUDA_PROBE_SCRIPT)
@@ -47,7 +47,7 @@ class Dependencies:
     user: str | None = None  # user of all programs of the job; None: the current user
 
     @property
-    def account(self) -> Account | None:
+    def account(self) -> UserAccount | None:
         """The user that runs the job's programs. Raises InvalidConfiguration if the user does not exist."""
         return look_up_account(self.user) if self.user is not None else None
 
@@ -80,7 +80,7 @@ class RunningServices:
     tasks: asyncio.TaskGroup
 
 
-class Run:
+class ProgramRun:
     """State of one run of the node's program. `log_context` contains the fields that are added to every log line."""
 
     def __init__(
@@ -123,8 +123,8 @@ class Run:
 
 
 class NodeStep(Step):
-    """A step of a node. A step that leaves no result to check sets `carried_out` when the step is done."""
+    """A step of the bootstrap; if the step leaves no result to check, it sets `carried_out` when it is done."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ProgramRun) -> None:
         self.run = run
         self.carried_out = False

@@ -30,7 +30,7 @@ class ReportPreparation(NodeStep):
             return pending("the controller has no report yet that prepare-data failed")
         return pending("the controller has no report yet that this attempt is prepared")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         # kept, since later changes of the script or the marker concern only the next run
         prepare_result = self.run.prepare_result = self.run.prepare_result or PrepareResult(
             True, 0, MarkerState.PREPARED.value
@@ -55,7 +55,7 @@ class SignalReady(NodeStep):
     async def check(self) -> StepCondition:
         return DONE if self.carried_out else pending("no coordinator has received the node's ready signal yet")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         services = self.run.services
         services.tasks.create_task(services.ec2_services.supervisor.run())
         self.carried_out = True
@@ -73,7 +73,7 @@ class SuperviseJob(NodeStep):
     async def check(self) -> StepCondition:
         return DONE if self.carried_out else pending("the node is not retired yet")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         prepare_result = self.run.prepare_result
         if prepare_result is not None and not prepare_result.prepared:
             self.run.prepare_result = await (await make_preparation(self.run)).wait_until_repaired(prepare_result)

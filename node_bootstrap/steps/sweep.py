@@ -16,7 +16,7 @@ class KillEarlierProcesses(NodeStep):
     async def check(self) -> StepCondition:
         return DONE if self.carried_out else pending("processes of an earlier run may still exist")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         if killed_count := await self.run.children.kill_earlier_runs():
             log.warning("killed processes of an earlier run", extra={"count": killed_count})
         self.carried_out = True

@@ -57,7 +57,7 @@ class Volume:
         self._systemctl, self._is_mount = systemctl, is_mount
 
     async def is_usable(self) -> bool:
-        """Whether the shared volume can be used. Raises ServiceUnavailable if the volume's server does not answer."""
+        """Whether the volume is mounted or a folder; raises ServiceUnavailable if its server does not answer."""
         return await self._test_path(os.path.isdir if self._volume is None else self._is_mount)
 
     async def ensure_mounted(self) -> None:
@@ -112,11 +112,11 @@ class MountVolume(NodeStep):
     async def check(self) -> StepCondition:
         try:
             volume_is_usable = await self._volume().is_usable()
-        except ServiceUnavailable:  # `carry_out` raises it again
+        except ServiceUnavailable:  # `carry_out_step` raises it again
             volume_is_usable = False
         return DONE if volume_is_usable else pending("the shared volume cannot be used")
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         await self._volume().ensure_mounted()
 
     def _volume(self) -> Volume:

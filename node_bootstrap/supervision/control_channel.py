@@ -31,7 +31,7 @@ CLOSE_SECONDS = 1.0  # time limit for closing a connection
 log = logging.getLogger(__name__)
 
 
-class Receiver(Protocol):
+class MessageReceiver(Protocol):
     """Handles the coordinator's messages."""
 
     def hello(self) -> NodeHello:
@@ -95,7 +95,7 @@ class ControlChannel:
         self._leaving = True
         self.end_connection()
 
-    async def run(self, receiver: Receiver) -> None:
+    async def run(self, receiver: MessageReceiver) -> None:
         """Connect to the coordinator, and reconnect whenever the connection ends, until cancelled or `leave` is called.
 
         A new coordinator publishes another address and token. A node that cannot reach the coordinator, or that the
@@ -110,7 +110,7 @@ class ControlChannel:
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 # ValueError: an invalid certificate or address, published by a broken coordinator
                 connection_end = ConnectionEnd.FAILED
-                self._warn_if_new(f"{connection_end.value}: {type(error).__name__}: {error}", access.endpoint.url)
+                self._warn_once(f"{connection_end.value}: {type(error).__name__}: {error}", access.endpoint.url)
             access = access if connection_end is ConnectionEnd.CLOSED else None
             failed_tries = failed_tries + 1 if connection_end is ConnectionEnd.FAILED else 0
             refusals = refusals + 1 if connection_end is ConnectionEnd.REFUSED else 0
@@ -127,13 +127,13 @@ class ControlChannel:
             try:
                 if access := await self._access():
                     return access
-                self._warn_if_new(f"no coordinator of cluster {self._cluster} has published its address yet")
+                self._warn_once(f"no coordinator of cluster {self._cluster} has published its address yet")
             except ServiceUnavailable as error:
-                self._warn_if_new(str(error))
+                self._warn_once(str(error))
             await asyncio.sleep(spread(self._timing.connection_backoff.delay(failed_tries), random.random()))
             failed_tries += 1
 
-    async def _run_connection(self, access: Access, receiver: Receiver) -> ConnectionEnd:
+    async def _run_connection(self, access: Access, receiver: MessageReceiver) -> ConnectionEnd:
         connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
         sending_task: asyncio.Task[None] | None = None
         try:
@@ -144,7 +144,7 @@ class ControlChannel:
                 return self._warn_of_refusal(first_message)
             if not isinstance(first_message, Welcome):
                 answer_type = first_message.type if first_message else "something unknown"
-                self._warn_if_new(f"the coordinator answered the hello with {answer_type}", access.endpoint.url)
+                self._warn_once(f"the coordinator answered the hello with {answer_type}", access.endpoint.url)
                 return ConnectionEnd.FAILED
             self._last_message = ""
             log.info("connected to the coordinator", extra={"job": first_message.job, "url": access.endpoint.url})
@@ -162,7 +162,7 @@ class ControlChannel:
                 async with timeout(CLOSE_SECONDS):
                     await connection.close()
 
-    async def _receive_messages(self, connection: ClientConnection, receiver: Receiver) -> ConnectionEnd:
+    async def _receive_messages(self, connection: ClientConnection, receiver: MessageReceiver) -> ConnectionEnd:
         try:
             async for received_text in connection:
                 message = self._decode(received_text)
@@ -187,10 +187,10 @@ class ControlChannel:
             return None
 
     def _warn_of_refusal(self, message: Refused) -> ConnectionEnd:
-        self._warn_if_new(f"{ConnectionEnd.REFUSED.value}: {message.reason}")
+        self._warn_once(f"{ConnectionEnd.REFUSED.value}: {message.reason}")
         return ConnectionEnd.REFUSED
 
-    def _warn_if_new(self, text: str, url: str = "") -> None:
+    def _warn_once(self, text: str, url: str = "") -> None:
         """Log a warning, but not the same text twice in a row, since errors recur while there is no coordinator."""
         if text != self._last_message:
             self._last_message = text

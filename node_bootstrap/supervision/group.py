@@ -57,8 +57,8 @@ class PsGroup:
 
     While `group_size` idle processes (blanks) are ready, the node offers the coordinator to form a group of them. The
     node keeps twice as many idle processes as a group needs, so that a second group can be formed right after the first
-    group. If the fork server dies, all processes that it has forked die too. Processes that already had a role are then
-    reported as failed, and a new fork server is started.
+    group. If the fork server dies, all processes that it has forked die too. After the death of the fork server,
+    processes that already had a role are reported as failed, and a new fork server is started.
 
     `send` sends a message to the coordinator, and returns False without a connection. `state` returns messages that
     could not be sent, for the next connection. `uid` is the id of the user that runs the processes, or None for the
@@ -89,7 +89,7 @@ class PsGroup:
         self._port: int | None = None
         self._failure: GroupFailed | None = None
         self._changed = asyncio.Event()
-        self._watching_tasks: set[asyncio.Task[None]] = set()
+        self._watchers: set[asyncio.Task[None]] = set()
 
     def state(self) -> list[FromNode]:
         """Return the messages to send over a new connection: the last failure, and the group that the node offers."""
@@ -127,8 +127,8 @@ class PsGroup:
                     self._deaths += 1
                     log.error("a blank ps-lite process cannot be started", extra={"reason": str(error)})
         finally:
-            for watching_task in self._watching_tasks:
-                watching_task.cancel()
+            for process_watcher in self._watchers:
+                process_watcher.cancel()
 
     async def start(self, order: StartGroup) -> None:
         """Assign the roles of a group to idle processes (blanks). A repeated or outdated order changes nothing.
@@ -169,7 +169,7 @@ class PsGroup:
     async def stop(self, generation: int) -> None:
         """Kill the ps-lite processes of the group `generation` and of all earlier groups.
 
-        A later order to start one of these groups changes nothing.
+        A later order to start a stopped group changes nothing.
         """
         self._last_stopped_generation = max(self._last_stopped_generation, generation)
         self._refill_at = 0.0  # the previous group is stopped when the current group is formed
@@ -233,9 +233,9 @@ class PsGroup:
         return fork_server, server_socket
 
     def _start_watcher(self, coroutine: Coroutine[None, None, None]) -> None:
-        watching_task = asyncio.create_task(coroutine)
-        self._watching_tasks.add(watching_task)
-        watching_task.add_done_callback(self._watching_tasks.discard)
+        process_watcher = asyncio.create_task(coroutine)
+        self._watchers.add(process_watcher)
+        process_watcher.add_done_callback(self._watchers.discard)
 
     async def _watch_server(self, child: Child, server_socket: ForkServerSocket) -> None:
         exit_code = await child.wait()

@@ -1,8 +1,8 @@
 """Stops the worker of a node that has had no coordinator for too long, until the controller wants the node again.
 
-By the time the worker is stopped, all other workers train without this worker, so its state is useless. The
-controller may release the instance before the worker is stopped, so the node asks the controller before it continues.
-`core.isolation` decides when to stop, and `Isolation` carries out the decision.
+By the time the worker is stopped, all other workers train without this worker, so its state is useless. The controller
+may release the instance before the worker is stopped, so the node asks the controller before the node continues.
+`core.isolation` decides when to stop the worker, and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Isolation:
     stopped. `is_wanted` asks the controller whether the node may continue, or raises ServiceUnavailable.
 
     `stop` returns False if the node had already given up a failed worker. The controller knows when a node has given up
-    its worker, and would answer that such a node may not continue. The next coordinator may restart a worker that was
-    given up, so the node does not ask the controller after `stop` has returned False.
+    its worker, and does not let such a node continue. The next coordinator may restart a worker that was given up, so
+    the node does not ask the controller after `stop` has returned False.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Isolation:
                     log.error(stop_reason)
                     self._on_stopped(stop_reason)
                 else:
-                    await self._resume()
+                    await self._resume_worker()
             else:
                 await self._query_controller()
 
@@ -115,9 +115,9 @@ class Isolation:
             log.warning("asked the controller", extra={"answer": controller_answer})
         if node_is_wanted and self._job is not None:
             self._last_answer = ""
-            await self._resume()
+            await self._resume_worker()
 
-    async def _resume(self) -> None:
+    async def _resume_worker(self) -> None:
         self._state = IsolationState()
         if self._job is not None:
             await self._begin(self._job)

@@ -47,7 +47,7 @@ class Spares:
         self._deaths = self._hangs = 0
         self._discard_count = 0
         self._changed = asyncio.Event()
-        self._watching_tasks: set[asyncio.Task[None]] = set()
+        self._watchers: set[asyncio.Task[None]] = set()
 
     @property
     def ready_count(self) -> int:
@@ -62,7 +62,7 @@ class Spares:
         """Make `run` check again whether spares are needed."""
         self._changed.set()
 
-    def take(self) -> Child | None:
+    def take_spare(self) -> Child | None:
         """Let a spare, preferably one that is ready, take over as the worker.
 
         Returns the spare's process, or None if there is no spare.
@@ -104,15 +104,15 @@ class Spares:
                 try:
                     await self._start_spare()
                     if discards_before_start != self._discard_count:  # during the start
-                        await self.discard()
+                        await self.discard_spares()
                 except (OSError, NodeError) as error:
                     self._deaths += 1
                     log.error("a warm spare cannot be started", extra={"reason": str(error)})
         finally:
-            for watching_task in self._watching_tasks:
-                watching_task.cancel()
+            for spare_watcher in self._watchers:
+                spare_watcher.cancel()
 
-    async def discard(self) -> None:
+    async def discard_spares(self) -> None:
         """Kill all waiting spares, including a spare that is being started. Takes at most as long as `Child.stop`."""
         self._discard_count += 1
         waiting_spares, self._waiting = self._waiting, []
@@ -132,9 +132,9 @@ class Spares:
         spare_socket.close_child_end()
         spare = _Spare(spare_process, spare_socket)
         self._waiting.append(spare)
-        watching_task = asyncio.create_task(self._watch_spare(spare))
-        self._watching_tasks.add(watching_task)
-        watching_task.add_done_callback(self._watching_tasks.discard)
+        spare_watcher = asyncio.create_task(self._watch_spare(spare))
+        self._watchers.add(spare_watcher)
+        spare_watcher.add_done_callback(self._watchers.discard)
 
     async def _watch_spare(self, spare: _Spare) -> None:
         """Watch a spare until its process ends, also after it took over as the worker."""

@@ -13,13 +13,13 @@ from typing import Protocol
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.controller.contract.notices import LEAVE_ON_RECOMMENDATION, Rebalance
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.host.accounts import Account
+from dyntrain.node_bootstrap.host.accounts import UserAccount
 from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.processes import Program
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.instance.notices import Notice, NoticeWatch
 from dyntrain.node_bootstrap.reports.config import Access
-from dyntrain.node_bootstrap.reports.report import Status
+from dyntrain.node_bootstrap.reports.report import StatusReceiver
 from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.isolation import Isolation
@@ -59,7 +59,7 @@ class SupervisedNode:
     timing: Timing
     clocks: Clocks = DEFAULT  # timeouts of connections and of the training's progress
     rebalance: Rebalance = LEAVE_ON_RECOMMENDATION  # what the node does on a rebalance recommendation
-    account: Account | None = None  # user of the worker; None: this process's user
+    account: UserAccount | None = None  # user of the worker; None: this process's user
     results: bool = False  # whether the coordinator uploads the job's results
     slot: int = 0  # number of this worker on the node; each worker has its own supervisor
     slots: int = 1  # number of workers on the node
@@ -68,12 +68,12 @@ class SupervisedNode:
 class JobLogs(Protocol):
     """Log files or log streams, each of which contains the logs of one job."""
 
-    def follow(self, job: str) -> None:
+    def set_job(self, job: str) -> None:
         """Write the logs of `job` from now on; called for each connection to a coordinator."""
 
 
 class Supervisor:
-    """Supervises a worker, and handles the coordinator's messages (`Receiver`) that arrive over `channel`.
+    """Supervises a worker, and handles the coordinator's messages (`MessageReceiver`) that arrive over `channel`.
 
     `notices` and `logs` are used only on EC2. `base` is None if the node can never be a base node. `on_addresses` is
     called with the addresses of the cluster's nodes. With `desk`, users can launch jobs on this node. `program_of` is
@@ -88,7 +88,7 @@ class Supervisor:
         self,
         node: SupervisedNode,
         channel: ControlChannel,
-        status: Status,
+        status: StatusReceiver,
         worker: Worker,
         isolation: Isolation,
         base: BaseDuties | None = None,
@@ -158,7 +158,7 @@ class Supervisor:
             self.worker.set_program(None if welcome.launch is None else self._program_of(welcome.launch))
         self._job = welcome.job
         for job_logs in self._logs:
-            job_logs.follow(welcome.job)
+            job_logs.set_job(welcome.job)
         if self.base is not None and self.base.runs_ps_lite:
             for message in self.base.group.state():
                 self._channel.send(message)
@@ -256,8 +256,8 @@ class Supervisor:
             liveness_seconds=self._node.clocks.liveness,
             progress_seconds=self._node.clocks.progress,
         )
-        account = self._node.account
-        owner_ids = (account.uid, account.gid) if account else (-1, -1)
+        user_account = self._node.account
+        owner_ids = (user_account.uid, user_account.gid) if user_account else (-1, -1)
         write_atomically(self._node.control_file, control_file_content.to_json(), mode=0o600, owner=owner_ids)
 
     # ---- the end
@@ -275,7 +275,7 @@ class Supervisor:
         self._retirement_reason = self._retirement_reason or reason
         self._retired.set()
 
-    async def end(self) -> None:
+    async def shut_down(self) -> None:
         """Stop the worker and close this supervisor's connection to the coordinator, within a limited time."""
         await self._end_worker()
         self._channel.leave()
@@ -289,7 +289,7 @@ class Supervisor:
         log.info("retiring", extra={"reason": reason})
         timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
         coordinator_runs_here = coordinator is not None and coordinator.retire()
-        await asyncio.gather(self._end_worker(), *(supervisor.end() for supervisor in self.other_supervisors))
+        await asyncio.gather(self._end_worker(), *(supervisor.shut_down() for supervisor in self.other_supervisors))
         if self.base is not None:
             await self.base.group.stop_all()
         if coordinator is not None and coordinator_runs_here:

@@ -11,7 +11,7 @@ from pathlib import Path
 from dyntrain.controller.contract.messages import IDENTITY_VARIABLE, NodeConfig
 from dyntrain.controller.contract.notices import Rebalance
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.host.accounts import Account
+from dyntrain.node_bootstrap.host.accounts import UserAccount
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program
 from dyntrain.node_bootstrap.host.workers import write_workers
@@ -24,7 +24,7 @@ from dyntrain.node_bootstrap.reports.config import (
     working_folder,
 )
 from dyntrain.node_bootstrap.reports.published import PublishedParameters
-from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, Status
+from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, StatusReceiver
 from dyntrain.node_bootstrap.reports.shipping import LogShipping
 from dyntrain.node_bootstrap.reports.volume_log import VolumeLog
 from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, return_at_once
@@ -69,7 +69,7 @@ def make_worker(
     program: Program | None,
     children: Children,
     channel: ControlChannel,
-    status: Status,
+    status: StatusReceiver,
     timing: Timing,
     warm_spares: int,
 ) -> Worker:
@@ -86,7 +86,7 @@ def make_worker(
 
 
 def make_isolation(
-    worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
+    worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: StatusReceiver, seconds: float, timing: Timing
 ) -> Isolation:
     """Make the `Isolation`, which stops `worker` when the node has had no coordinator for `seconds`.
 
@@ -123,7 +123,7 @@ class Ec2Node:
     children: Children
     coordinator: Sequence[str]  # command of the coordinator
     blank: Sequence[str]  # command of the fork server for ps-lite processes
-    account: Account | None = None  # user of the job's programs; None: the current user
+    account: UserAccount | None = None  # user of the job's programs; None: the current user
 
     @property
     def user(self) -> str | None:
@@ -132,10 +132,7 @@ class Ec2Node:
 
 @dataclass(frozen=True)
 class Ec2Services:
-    """The services of a node on EC2.
-
-    `supervisor` runs only once the node is prepared, and the other services run at once.
-    """
+    """The services of a node on EC2; `supervisor` runs only once the node is prepared, and the others run at once."""
 
     reporter: Reporter
     status: ControllerStatus

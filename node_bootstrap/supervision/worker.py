@@ -98,7 +98,7 @@ class Worker:
             if self._program is None:
                 await self._end_worker()
             elif self.state is WorkerState.ABSENT or (is_new_job and self.state is not WorkerState.RETIRED):
-                await self.spares.discard()  # the spares belong to the previous job
+                await self.spares.discard_spares()  # the spares belong to the previous job
                 await self._replace_process(f"job {job}")
             elif self.state in (WorkerState.CRASHED, WorkerState.FAILED) and self._last_exit is not None:
                 self._send(self._last_exit)
@@ -114,7 +114,7 @@ class Worker:
             self.state,
             WorkerState.RETIRED if self.state is WorkerState.RETIRED else WorkerState.ABSENT,
         )
-        await self.spares.discard()
+        await self.spares.discard_spares()
         if self._child and earlier_state is WorkerState.RUNNING:
             await self._child.stop(self._timing.retire_grace_seconds)
         if earlier_state is WorkerState.FAILED:
@@ -159,7 +159,7 @@ class Worker:
             log.warning("the worker cools down", extra={"seconds": seconds, "given_up": given_up})
             if given_up:
                 self._give_up(RestartReason.GIVEN_UP)
-                await self.spares.discard()
+                await self.spares.discard_spares()
             self._changed.set()
 
     async def suspend(self, grace: float) -> bool:
@@ -173,7 +173,7 @@ class Worker:
                 return False
             if self.state in (WorkerState.RUNNING, WorkerState.CRASHED):
                 self.state = WorkerState.ABSENT
-                await self.spares.discard()
+                await self.spares.discard_spares()
                 if self._child:
                     await self._child.stop(grace)
                 self._changed.set()
@@ -190,7 +190,7 @@ class Worker:
         """Stop the worker, which is never started again. Takes at most the time of `Child.stop`."""
         async with self._lock:
             self.state = WorkerState.RETIRED
-            await self.spares.discard()
+            await self.spares.discard_spares()
             if self._child:
                 await self._child.stop(grace)
 
@@ -223,7 +223,7 @@ class Worker:
                 self.state = WorkerState.LEFT
                 self.exited_cleanly.set()
                 self._send(WorkerExited(pid=child.pid, code=exit_code, reason="the script has ended"))
-                await self.spares.discard()
+                await self.spares.discard_spares()
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
@@ -259,7 +259,7 @@ class Worker:
                 await self._replace_process(restart_decision.reason.value)
             else:
                 self._give_up(restart_decision.reason)
-                await self.spares.discard()
+                await self.spares.discard_spares()
 
     def _give_up(self, reason: RestartReason) -> None:
         self.state = WorkerState.FAILED
@@ -274,7 +274,7 @@ class Worker:
         if self._child and self.state is WorkerState.RUNNING:
             await self._child.stop()
         try:
-            spare_process = self.spares.take()
+            spare_process = self.spares.take_spare()
             self._child = spare_process or await self._children.start("worker", self._program)
         except (OSError, NodeError) as error:
             log.error("the worker cannot be started", extra={"reason": str(error)})

@@ -100,7 +100,7 @@ def _everywhere(name: str, workers: int, new: Any, everywhere: Any, alone: dict[
     """
     values = _medians(everywhere)
     compute = min(alone["seconds"] * max(1.0, workers / CORES), new["step"])
-    base, every = (deal(_keys(alone), servers).most_bytes for servers in (BASES, workers))
+    base, every = (deal(_keys(alone), servers).max_server_bytes for servers in (BASES, workers))
     return [
         *(unbounded(f"{name}.servers_all.{key}", value) for key, value in values.items()),
         unbounded(f"{name}.servers_all.step_over_base", everywhere["step"] / new["step"]),

@@ -48,8 +48,8 @@ def test_of_two_nodes_that_tell_how_the_job_ended_the_first_is_believed() -> Non
         s3.create_bucket(Bucket="anybodys-jobs")
         one, other = (Bucket(s3, "anybodys-jobs", "mnist", "0123456789ab-2") for _ in range(2))
         assert one.verdict() is None
-        one.settle(first)
-        other.settle(Exit(INTERRUPTED, 0, None, "EC2 takes back the Spot instance of rank 0", 6.0))
+        one.write_verdict(first)
+        other.write_verdict(Exit(INTERRUPTED, 0, None, "EC2 takes back the Spot instance of rank 0", 6.0))
         assert one.verdict() == other.verdict() == first
 
 

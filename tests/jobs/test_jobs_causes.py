@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, Exit
 from dyntrain.node_bootstrap.job import program
-from dyntrain.node_bootstrap.job.command import Account
+from dyntrain.node_bootstrap.job.command import UserAccount
 from dyntrain.node_bootstrap.job.metadata import MetadataMissing
-from dyntrain.node_bootstrap.job.plan import Plan
+from dyntrain.node_bootstrap.job.plan import JobPlan
 from dyntrain.node_bootstrap.job.program import PATIENCE, Node
 
-PLAN = Plan("mnist", "0123456789ab-1", 2, 7777, ["train"], {}, "artifacts", "", False, 3600.0)
+PLAN = JobPlan("mnist", "0123456789ab-1", 2, 7777, ["train"], {}, "artifacts", "", False, 3600.0)
 
 
 class Job:
@@ -44,7 +44,7 @@ class Job:
         folder = self.folder / str(rank)
         folder.mkdir()
         node = Node(here, PLAN._replace(**plan), rank, here, here, folder, beat=3600.0, retry=0.0)
-        end = node.run(Account(None))
+        end = node.run(UserAccount(None))
         node.finish(end)
         return end
 
@@ -60,7 +60,7 @@ class Job:
         assert self.looks < 20_000, "the node ends it"
         return self.code_of_command
 
-    def end(self, patience: float) -> None:
+    def terminate(self, patience: float) -> None:
         self.ended_with.append(patience)
         self.away = False
         if self.code_of_command is None:
@@ -69,7 +69,7 @@ class Job:
 
     # ---- the bucket
 
-    def settle(self, ended: Exit) -> None:
+    def write_verdict(self, ended: Exit) -> None:
         if self.away:
             raise OSError("S3 is away")
         self.settled.append(ended)

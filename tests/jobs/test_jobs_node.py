@@ -26,11 +26,11 @@ from dyntrain.controller.jobs.submission.user_data import (
     zip_program,
 )
 from dyntrain.controller.local.pace import patient
-from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unpack, unpack_without_filter
+from dyntrain.node_bootstrap.job.command import CommandFailed, UserAccount, unpack, unpack_without_filter
 from dyntrain.node_bootstrap.job.plan import (
     SILENT_SECONDS,
     START_SECONDS,
-    Plan,
+    JobPlan,
     environment,
     exit_of_command,
     exit_of_lost_rank,
@@ -238,7 +238,9 @@ def test_a_python_without_the_filter_takes_files_and_folders_of_the_folder_alone
     assert not (tmp_path / "outside").exists()
 
 
-PLAN = Plan("mnist", "0123456789ab-1", 2, 7777, ["x"], {"A": "b", "PATH": "/conda/bin"}, "artifacts", "", False, 60.0)
+PLAN = JobPlan(
+    "mnist", "0123456789ab-1", 2, 7777, ["x"], {"A": "b", "PATH": "/conda/bin"}, "artifacts", "", False, 60.0
+)
 
 
 def test_the_command_finds_the_topology_and_what_the_person_gave_and_nothing_of_roots() -> None:
@@ -306,7 +308,7 @@ class Recorder:
             self.calls.append(name)
             self.ends += [one for one in arguments if isinstance(one, Exit)]
             self.keys += [one for one in arguments if isinstance(one, str)]
-            if name == "settle" and self._notice is not None:
+            if name == "write_verdict" and self._notice is not None:
                 self.saved_at.append((self._notice.parent / "saved").exists())
             return {"exit_codes": {0: 0}, "signs_of_life": ({}, set())}.get(name)
 
@@ -353,7 +355,7 @@ def ended(
     plan = PLAN._replace(**{"nodes": 1, "command": ["python3", "train.py"], "env": {}, **changes})
     node = Node(recorder, plan, 0, recorder, recorder, tmp_path / "node", beat=0.02, retry=0.0)
     (tmp_path / "node").mkdir()
-    end = node.run(Account(None))
+    end = node.run(UserAccount(None))
     node.finish(end)
     return recorder, end
 
@@ -361,13 +363,17 @@ def ended(
 def test_the_others_are_told_of_a_failure_before_the_artifacts_are_saved(tmp_path: Path) -> None:
     recorder, end = ended(tmp_path, "import sys; print('the loss is NaN'); sys.exit(3)")
     assert (end.verdict, end.code, end.tail.splitlines()[-1]) == (FAILED, 3, "the loss is NaN")
-    assert recorder.calls.index("settle") < len(recorder.calls) - recorder.calls[::-1].index("save_artifacts") - 1
+    assert (
+        recorder.calls.index("write_verdict") < len(recorder.calls) - recorder.calls[::-1].index("save_artifacts") - 1
+    )
 
 
 def test_success_is_told_when_all_is_saved(tmp_path: Path) -> None:
     recorder, end = ended(tmp_path, "print('fine')")
     assert (end.verdict, recorder.ends[-1].reason) == (SUCCEEDED, "all 1 ranks ended with exit code 0")
-    assert recorder.calls.index("save_artifacts") < recorder.calls.index("upload") < recorder.calls.index("settle")
+    assert (
+        recorder.calls.index("save_artifacts") < recorder.calls.index("upload") < recorder.calls.index("write_verdict")
+    )
 
 
 def test_a_node_shows_that_it_lives_while_packages_and_files_take_longer_than_the_others_wait(tmp_path: Path) -> None:

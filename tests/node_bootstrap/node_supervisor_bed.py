@@ -81,7 +81,7 @@ class Bed:
             on_answer=lambda answer: calls.append(("answered", answer)),
         )
         notices: Any = SimpleNamespace(notices=self.known)
-        logs: Any = SimpleNamespace(follow=lambda job: calls.append(("follow", job)))
+        logs: Any = SimpleNamespace(set_job=lambda job: calls.append(("set_job", job)))
         self.workers_error: OSError | None = None
         self.supervisor = Supervisor(
             node,

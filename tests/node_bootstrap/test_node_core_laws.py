@@ -79,7 +79,7 @@ class _Blank(Step):
     async def check(self) -> StepCondition:
         return DONE
 
-    async def carry_out(self) -> None: ...
+    async def carry_out_step(self) -> None: ...
 
 
 class First(_Blank):

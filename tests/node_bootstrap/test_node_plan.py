@@ -54,7 +54,7 @@ class Kept(Step):
     async def check(self) -> StepCondition:
         return self.condition
 
-    async def carry_out(self) -> None:
+    async def carry_out_step(self) -> None:
         self.condition = DONE
 
 

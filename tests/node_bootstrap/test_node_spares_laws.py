@@ -149,13 +149,13 @@ def test_a_ready_one_is_taken_before_one_that_is_not_at_full_priority_and_anothe
         await asyncio.sleep(3.0)
         first, second = node.children
         with patch.object(os, "setpriority") as raised:
-            assert node.spares.take() is first
-            assert node.spares.take() is second, "better than none: it finds the word when it is ready"
+            assert node.spares.take_spare() is first
+            assert node.spares.take_spare() is second, "better than none: it finds the word when it is ready"
         mine = os.getpriority(os.PRIO_PROCESS, 0)
         assert [call.args for call in raised.call_args_list] == [
             (os.PRIO_PGRP, child.pid, mine) for child in (first, second)
         ]
-        assert node.spares.take() is None
+        assert node.spares.take_spare() is None
         assert (first.line.started, second.line.started) == (True, True)
         await asyncio.sleep(3.0)
         assert len(node.children) == 3
@@ -169,11 +169,11 @@ def test_the_later_one_is_taken_where_only_that_is_ready() -> None:
         await node.ready(0)
         await asyncio.sleep(3.0)
         await node.ready(1)
-        node.spares.take()
+        node.spares.take_spare()
         await asyncio.sleep(3.0)
         assert node.spares.pids == [NOBODY + 1, NOBODY + 2]
         node.spares._waiting.reverse()
-        taken = node.spares.take()
+        taken = node.spares.take_spare()
         assert taken is node.children[1]
 
     on(2, scenario)
@@ -185,8 +185,8 @@ def test_one_that_does_not_listen_any_more_is_not_taken() -> None:
             await asyncio.sleep(3.0)
             await node.ready(number)
         node.lines[0].listens = False
-        assert node.spares.take() is node.children[1]
-        assert node.spares.take() is None
+        assert node.spares.take_spare() is node.children[1]
+        assert node.spares.take_spare() is None
 
     on(2, scenario)
 
@@ -241,7 +241,7 @@ def test_one_that_was_taken_before_it_was_ready_is_not_ended_here() -> None:
 
     async def scenario(node: Node) -> None:
         await asyncio.sleep(3.0)
-        taken = node.spares.take()
+        taken = node.spares.take_spare()
         await asyncio.sleep(500.0)
         assert taken is node.children[0]
         assert not taken.over.is_set()
@@ -256,7 +256,7 @@ def test_one_that_hangs_is_not_taken_while_it_is_being_ended() -> None:
         node.children[0].grace = 5.0
         await asyncio.sleep(100.0)
         assert not node.children[0].over.is_set()
-        assert node.spares.take() is None
+        assert node.spares.take_spare() is None
 
     on(1, scenario)
 
@@ -265,7 +265,7 @@ def test_others_follow_those_that_were_discarded() -> None:
     async def scenario(node: Node) -> None:
         await asyncio.sleep(3.0)
         await node.ready(0)
-        await node.spares.discard()
+        await node.spares.discard_spares()
         await asyncio.sleep(3.0)
         assert node.spares.pids == [NOBODY + 1]
 
@@ -279,7 +279,7 @@ def test_those_that_wait_and_one_that_is_being_started_are_discarded_together() 
         node.takes = 5.0
         await asyncio.sleep(4.0)
         assert len(node.children) == 2
-        await node.spares.discard()
+        await node.spares.discard_spares()
         assert (node.spares.pids, node.children[0].over.is_set()) == ([], True)
         await asyncio.sleep(4.0)
         assert node.children[1].over.is_set(), "it opened the same job's files"

@@ -29,7 +29,7 @@ from node_clock import lived, seconds
 from node_supervisor_bed import LAUNCH, TIMING, Bed
 
 START = StartGroup(generation=4, processes=(PsProcess(role="server", environment={}),))
-FILE, FOLLOW, WELCOMED = ("file", "access"), ("follow", "job-1"), ("isolation.on_welcome", "job-1")
+FILE, FOLLOW, WELCOMED = ("file", "access"), ("set_job", "job-1"), ("isolation.on_welcome", "job-1")
 
 
 def live(scenario: Coroutine[Any, Any, None]) -> None:

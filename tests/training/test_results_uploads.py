@@ -25,7 +25,7 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import read_events
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.protocol.results import Uploaded
-from dyntrain.training.report.uploads import Curves, Uploads
+from dyntrain.training.report.uploads import CurveFile, Uploads
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.phases.ending import fail
@@ -161,7 +161,7 @@ def test_events_that_cannot_be_read_keep_nothing_else_from_the_bucket(job: JobFo
         def put(self, key: str, content: IO[bytes]) -> None:
             taken.append(Path(key).name)
 
-    uploads = Uploads(job, job.commits, Takes(), Curves(job, tmp_path / "board"))
+    uploads = Uploads(job, job.commits, Takes(), CurveFile(job, tmp_path / "board"))
     first = uploads.sync()
     assert (first.files, "No such file" in str(first.failed)) == (2, True)
     job.events.write_text(pause(3))

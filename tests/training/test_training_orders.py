@@ -85,7 +85,7 @@ def test_a_scripts_own_sampler_is_gone_through_for_the_same_number(start: int, b
         for number, batch in enumerate(batches_of(start + k)):
             assert shares.batch_number(position, workers) == number
             assert shares.size(position, workers) == len(batch)
-            assert shares.divide(position, 0, workers)[0].tolist() == batch.tolist()
+            assert shares.divide_batch(position, 0, workers)[0].tolist() == batch.tolist()
             position = shares.after(position, workers)
         assert position.epoch == base + k + 1
     assert sampler.asked_numbers == [start, start + 1, start + 2], "each once: a pass may take long"
@@ -101,11 +101,11 @@ def test_what_is_loaded_ahead_is_what_is_trained_on_later(
     position = at(base)
     for _ in range(data.draw(st.integers(0, 14))):
         position = shares.after(position, workers)
-    ahead = list(shares.ahead(position, number, workers))
+    ahead = list(shares.steps_ahead(position, number, workers))
     assert len(ahead) == 15 - position.step, "to the end of the loop, and no further"
     for epoch, batch, rows in ahead:
         assert epoch == start + position.epoch - base
-        expected, own, _ = shares.divide(position, number, workers)
+        expected, own, _ = shares.divide_batch(position, number, workers)
         assert (batch.tolist(), rows.tolist()) == (expected.tolist(), own.tolist())
         position = shares.after(position, workers)
 
@@ -156,4 +156,4 @@ def test_an_excerpt_goes_on_as_what_it_is_of() -> None:
         "group",
     ):
         assert getattr(excerpt, name) == getattr(of, name), name
-    assert (excerpt.size(at(1), 3), excerpt.divide(at(1), 2, 3)) == (4, (batch, rows, False))
+    assert (excerpt.size(at(1), 3), excerpt.divide_batch(at(1), 2, 3)) == (4, (batch, rows, False))

@@ -30,7 +30,7 @@ def test_every_sample_of_a_step_is_one_workers_also_where_shares_are_made_unlike
     position = at(0)
     while position.epoch == 0:
         size = shares.size(position, workers)
-        divided = [shares.divide(position, number, workers) for number in range(workers)]
+        divided = [shares.divide_batch(position, number, workers) for number in range(workers)]
         trained = [rows.tolist() for _, rows, spectates in divided if not spectates]
         assert [row for rows in trained for row in rows] == list(range(size))
         assert all(rows.tolist() == [0] for _, rows, spectates in divided if spectates), "a sample to go through"
@@ -38,7 +38,7 @@ def test_every_sample_of_a_step_is_one_workers_also_where_shares_are_made_unlike
         takers = min(size, workers)
         tries = begins is not None and (position.step == begins or position.offset == 0)
         ends_first = begins is not None and group > 1 and position.step == begins + group - 1
-        assert shares.starts_at(position) == tries
+        assert shares.is_first_step(position) == tries
         if takers > 1 and size % takers == 0 and (tries or ends_first):
             even, one = size // takers, -1 if ends_first else 1
             assert sizes == [even + one, *[even] * (takers - 2), even - one, *[0] * (workers - takers)]

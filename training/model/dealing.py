@@ -22,12 +22,12 @@ class ServerLoad:
         return sum(self.servers)
 
     @property
-    def most_bytes(self) -> int:
+    def max_server_bytes(self) -> int:
         """The bytes of gradients on the server that gets the most bytes."""
         return max(self.servers)
 
     @property
-    def least_bytes(self) -> int:
+    def min_server_bytes(self) -> int:
         return min(self.servers)
 
 

@@ -11,7 +11,7 @@ Key = tuple[str, tuple[int, ...], str]  # name, shape, type of the elements
 Shapes = Iterator[tuple[int, ...]]
 
 RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of each stage, and their output channels
-BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 30522, 512  # words: vocabulary
+BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_VOCAB, BERT_LENGTH = 24, 1024, 4096, 30522, 512  # length: of a sequence
 
 
 def resnet50() -> list[Key]:
@@ -58,7 +58,7 @@ def _resnet50_shapes() -> Shapes:
 
 def _bert_large_shapes() -> Shapes:
     hidden_size, inner_size = BERT_HIDDEN, BERT_INNER
-    yield from ((BERT_WORDS, hidden_size), (BERT_PLACES, hidden_size), (2, hidden_size), (hidden_size,), (hidden_size,))
+    yield from ((BERT_VOCAB, hidden_size), (BERT_LENGTH, hidden_size), (2, hidden_size), (hidden_size,), (hidden_size,))
     for _ in range(BERT_LAYERS):
         for _ in range(4):  # query, key, value, output
             yield from ((hidden_size, hidden_size), (hidden_size,))

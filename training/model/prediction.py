@@ -36,14 +36,14 @@ class Machines:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A predicted time, and the resource that determines this time."""
+class TimeBound:
+    """A predicted time, and the resource that determines the time."""
 
     seconds: float  # predicted time
     by: str  # name of the limiting resource
 
 
-def predict_exchange(load: ServerLoad, workers: int, machines: Machines) -> Bound:
+def predict_exchange(load: ServerLoad, workers: int, machines: Machines) -> TimeBound:
     """Predict the time of the exchange of all workers' gradients, from the first push to the last answer.
 
     A worker pushes all gradients and receives all sums. Bytes between a worker and a server on the same node do not use
@@ -52,14 +52,14 @@ def predict_exchange(load: ServerLoad, workers: int, machines: Machines) -> Boun
     other nodes. A node sends and receives equal numbers of bytes at the same time, except for the last key. A server
     answers a key when the last worker has pushed the key, so the answers for the last key follow after all pushes.
     """
-    worker_bytes = load.total_bytes - (load.most_bytes if len(load.servers) == workers else 0)
-    server_bytes = (workers - 1) * load.most_bytes + load.total_bytes - load.most_bytes
-    last_key_bytes = (workers - 1) * min(load.largest, load.most_bytes)
+    worker_bytes = load.total_bytes - (load.max_server_bytes if len(load.servers) == workers else 0)
+    server_bytes = (workers - 1) * load.max_server_bytes + load.total_bytes - load.max_server_bytes
+    last_key_bytes = (workers - 1) * min(load.largest, load.max_server_bytes)
     return _slowest_bound(
         {
             "link": (max(worker_bytes, server_bytes) + last_key_bytes) / machines.link if workers > 1 else 0.0,
-            "connection": load.most_bytes / machines.connection if workers > 1 else 0.0,
-            "server": workers * load.most_bytes / machines.serving,
+            "connection": load.max_server_bytes / machines.connection if workers > 1 else 0.0,
+            "server": workers * load.max_server_bytes / machines.serving,
         },
         machines.latency,
     )
@@ -82,8 +82,8 @@ def init_seconds(load: ServerLoad, workers: int, machines: Machines) -> float:
     """
     if workers == 1:
         return 0.0
-    sent_bytes = load.total_bytes - (load.least_bytes if len(load.servers) == workers else 0)
-    return max(sent_bytes / machines.link, load.most_bytes / machines.connection)
+    sent_bytes = load.total_bytes - (load.min_server_bytes if len(load.servers) == workers else 0)
+    return max(sent_bytes / machines.link, load.max_server_bytes / machines.connection)
 
 
 def state_seconds(state_bytes: int, holders: int, joiners: int, machines: Machines) -> float:
@@ -113,27 +113,27 @@ def pause_seconds(
     )
 
 
-def predict_release(load: ServerLoad, workers: int, machines: Machines) -> Bound:
+def predict_release(load: ServerLoad, workers: int, machines: Machines) -> TimeBound:
     """Predict how long the release of blocked survivors takes at most, from the order to push zeros to the last sum.
 
     In the worst case a worker died before its first push, and all survivors wait for all keys. Each survivor pushes
     zeros for its share of the keys. A survivor receives the sums of all keys, and an answer to each of its zeros. The
     node of a server sends every sum and every answer to the survivors on all other nodes.
     """
-    survivor_share = 1 / (workers - 1)
-    worker_bytes = (1 + survivor_share) * (load.total_bytes - (load.least_bytes if len(load.servers) == workers else 0))
-    server_bytes = (workers - 1 - survivor_share) * load.most_bytes
-    last_key_bytes = 2 * min(load.largest, load.most_bytes)
+    key_share = 1 / (workers - 1)
+    worker_bytes = (1 + key_share) * (load.total_bytes - (load.min_server_bytes if len(load.servers) == workers else 0))
+    server_bytes = (workers - 1 - key_share) * load.max_server_bytes
+    last_key_bytes = 2 * min(load.largest, load.max_server_bytes)
     return _slowest_bound(
         {
             "link": (max(worker_bytes, server_bytes) + last_key_bytes) / machines.link,
-            "connection": (1 + survivor_share) * load.most_bytes / machines.connection,
-            "server": load.most_bytes / machines.serving,
+            "connection": (1 + key_share) * load.max_server_bytes / machines.connection,
+            "server": load.max_server_bytes / machines.serving,
         },
         machines.latency,
     )
 
 
-def _slowest_bound(seconds: Mapping[str, float], latency: float) -> Bound:
+def _slowest_bound(seconds: Mapping[str, float], latency: float) -> TimeBound:
     slowest_resource = max(seconds, key=lambda name: seconds[name])
-    return Bound(latency + seconds[slowest_resource], slowest_resource)
+    return TimeBound(latency + seconds[slowest_resource], slowest_resource)

@@ -66,10 +66,10 @@ def load_of(network: str, servers: int) -> ServerLoad:
     return deal(NETWORKS[network](), servers)
 
 
-def row(
+def predict_row(
     network: str, workers: int, placement: Placement, machines: Machines, compute_seconds: float, overlap: float
 ) -> Row:
-    """Predict one row of the table. The row's `pause` is the pause when one worker joins."""
+    """Predict one row of the table of predictions. The row's `pause` is the pause when one worker joins."""
     server_load = load_of(network, placement.servers(workers))
     exchange_bound = predict_exchange(server_load, workers, machines)
     step_time = step_seconds(compute_seconds, exchange_bound.seconds, overlap)
@@ -94,13 +94,13 @@ def rows(
     compute_seconds: float | None,
     overlap: float,
 ) -> Iterator[Row]:
-    """Predict all rows of the table. If `compute_seconds` is None, each network's value in `COMPUTE` is used."""
+    """Predict all rows of the table of predictions; `compute_seconds` None: each network's value in `COMPUTE`."""
     for network in networks:
         for worker_count in workers:
             for placement in all_placements(bases):
                 if placement is ALL or placement.servers(worker_count) < worker_count:
                     compute_time = COMPUTE[network] if compute_seconds is None else compute_seconds
-                    yield row(network, worker_count, placement, machines, compute_time, overlap)
+                    yield predict_row(network, worker_count, placement, machines, compute_time, overlap)
 
 
 def bottleneck_from(network: str, placement: Placement, machines: Machines, compute_seconds: float) -> int | None:
@@ -119,10 +119,7 @@ def bottleneck_from(network: str, placement: Placement, machines: Machines, comp
 
 
 def advice(network: str, bases: Sequence[int], machines: Machines, compute_seconds: float) -> list[str]:
-    """Return a sentence for each placement of servers.
-
-    The sentence says from which number of workers the exchange takes longer than the computation.
-    """
+    """Return for each placement of servers from how many workers the exchange takes longer than the computation."""
     bottlenecks = {
         placement: bottleneck_from(network, placement, machines, compute_seconds) for placement in all_placements(bases)
     }

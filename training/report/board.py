@@ -32,14 +32,14 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Void:
-    """Mark of a step from which training was undone and is repeated. TensorBoard drops its curves from this step on."""
+class Rollback:
+    """Mark of a step from which training was undone and is repeated. TensorBoard drops its curves from `step` on."""
 
     at: float  # Unix time
     step: int
 
 
-Entry = Scalar | Text | Void
+Entry = Scalar | Text | Rollback
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Board:
                 yield from _segment_entries(event.at, self.step, event.rate, event.workers, event.metrics)
             case events.Forming():
                 if event.position.step < self.step:
-                    yield Void(event.at, event.position.step + 1)
+                    yield Rollback(event.at, event.position.step + 1)
                 self.step = event.position.step
                 yield Text(event.at, self.step, CHANGES_TAG, _change_text(event))
             case events.Pause():

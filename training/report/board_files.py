@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dyntrain.training.report.board import Entry, Scalar, Text, Void
+from dyntrain.training.report.board import Entry, Rollback, Scalar, Text
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
@@ -27,7 +27,7 @@ class BoardFiles:
         folder.mkdir(parents=True, exist_ok=True)
         earlier_files = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)
-        self.write([Void(0.0, 0)])  # TensorBoard takes the first START for the beginning, not for a restart
+        self.write([Rollback(0.0, 0)])  # TensorBoard takes the first START for the beginning, not for a restart
         for file in earlier_files:
             file.unlink(missing_ok=True)
 

@@ -98,9 +98,9 @@ def ticks_of(low: float, high: float) -> list[float]:
     """Return three to seven equidistant round numbers for an axis, from at most `low` to at least `high`."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
-    least_step = (high - low) / 4
-    power_of_ten = 10.0 ** floor(log10(least_step))
-    tick_step = next(power_of_ten * factor for factor in (1, 2, 2.5, 5, 10) if power_of_ten * factor >= least_step)
+    min_tick_step = (high - low) / 4
+    power_of_ten = 10.0 ** floor(log10(min_tick_step))
+    tick_step = next(power_of_ten * factor for factor in (1, 2, 2.5, 5, 10) if power_of_ten * factor >= min_tick_step)
     return [number * tick_step for number in range(floor(low / tick_step), ceil(high / tick_step) + 1)]
 
 

@@ -1,4 +1,4 @@
-"""HTML page of the report in one file, without scripts, fonts or external images. Pure.
+"""HTML page of a job's report in one file, without scripts, fonts or external images. Pure.
 
 Metric names, reasons and tracebacks come from scripts and machines, so every text is escaped where it is inserted in
 HTML.
@@ -13,7 +13,7 @@ from html import escape
 
 from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.training.report.figures import Mark, figure
-from dyntrain.training.report.story import Change, Story
+from dyntrain.training.report.story import MembershipChange, Story
 
 MOST_MARKS = 40  # most numbered marks in a figure
 MOST_TABLE_ROWS = 500  # most rows in a table
@@ -164,7 +164,7 @@ def rows_of_changes(story: Story) -> list[list[str]]:
     return [_change_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 
-def _change_row(number: int, change: Change, began: float) -> list[str]:
+def _change_row(number: int, change: MembershipChange, began: float) -> list[str]:
     cause = "; ".join(
         filter(None, [change.cause, "all workers were restarted" if change.restarted else "", change.outcome])
     )

@@ -26,7 +26,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Change:
+class MembershipChange:
     """A membership change: the generation that was formed or attempted, its cause and its pause."""
 
     at: float  # Unix time
@@ -64,7 +64,7 @@ class Story:
     ended: float  # Unix time of the job's last event
     outcome: str  # how the job ended, or that it still runs
     points: tuple[Point, ...]  # results of the training segments
-    changes: tuple[Change, ...]  # membership changes
+    changes: tuple[MembershipChange, ...]  # membership changes
     notes: tuple[Note, ...]  # other events that the report lists
     counts: Mapping[str, int]  # number of events of each kind
     paused: float  # seconds of all pauses
@@ -141,7 +141,7 @@ def story_of_report(report: JobReport) -> Story:
     pauses = {mark.generation: mark for mark in history.marks if mark.event == "pause"}
     restarted_generations = {mark.generation for mark in history.marks if mark.event == "restart"}
     changes = tuple(
-        Change(
+        MembershipChange(
             mark.at,
             mark.generation,
             mark.reason,
@@ -188,24 +188,24 @@ def _point_of(segment: events.Segment) -> Point:
     return Point(segment.at, segment.epoch, segment.workers, segment.rate, metrics)
 
 
-def _changes_of(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
-    changes: dict[int, Change] = {}
-    was_restarted = False
+def _changes_of(all_events: Sequence[events.Event]) -> tuple[MembershipChange, ...]:
+    changes: dict[int, MembershipChange] = {}
+    workers_restarted = False
     for event in all_events:
         match event:
             case events.Restart():
-                was_restarted = True
+                workers_restarted = True
             case events.Forming():
-                changes[event.number] = Change(
+                changes[event.number] = MembershipChange(
                     at=event.at,
                     generation=event.number,
                     cause=event.cause,
                     epoch=event.position.epoch,
                     joining=event.joining,
                     leaving=event.leaving,
-                    restarted=was_restarted,
+                    restarted=workers_restarted,
                 )
-                was_restarted = False
+                workers_restarted = False
             case events.Pause(generation=number) if number in changes:
                 phases = dict(event.phases)
                 changes[number] = replace(changes[number], pause=event.seconds, phases=phases)

@@ -59,7 +59,7 @@ class S3Folder:
         self._client.upload_fileobj(content, self._bucket, self._prefix + key)
 
 
-class Curves:
+class CurveFile:
     """The event file with the job's curves for TensorBoard, which is uploaded to the bucket.
 
     The event file has the same name on all nodes. So in the bucket a new coordinator's event file replaces that of the
@@ -86,18 +86,18 @@ class Curves:
 class Uploads:
     """Uploads of one job, with a record of the files uploaded so far."""
 
-    def __init__(self, job: JobFolder, commits: Path, bucket: Bucket, curves: Curves | None) -> None:
+    def __init__(self, job: JobFolder, commits: Path, bucket: Bucket, curves: CurveFile | None) -> None:
         self._job, self._commits, self._bucket, self._curves = job, commits, bucket, curves
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def sync(self) -> Uploaded:
         """Upload those results of the job that are new or have changed since the last call.
 
-        An unreadable file is skipped and named in the returned message. At an error of S3, this call uploads no more
+        An unreadable file is skipped and named in the returned message. After an error of S3, `sync` uploads no more
         files.
         """
         started_at, file_count, total_bytes, upload_error = time.monotonic(), 0, 0, None
-        for name, path in self._files():
+        for name, path in self._result_files():
             try:
                 uploaded_bytes = self._upload(name, path if isinstance(path, Path) else path())
             except FileNotFoundError as error:
@@ -128,7 +128,7 @@ class Uploads:
             self._uploaded[name] = size_and_time
             return file_status.st_size
 
-    def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
+    def _result_files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
         """Yield for each result file its name in the bucket, and its path or a function that makes the file and returns
         its path.
 
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dyntrain-uploads-") as folder:
         curves = None
         if importlib.util.find_spec("tensorboard") is not None:
-            curves = Curves(job_folder, Path(folder))
+            curves = CurveFile(job_folder, Path(folder))
         else:
             print("no curves for TensorBoard: install dyntrain[tensorboard]", file=sys.stderr)  # noqa: T201
         uploads = Uploads(job_folder, args.commits or job_folder.commits, S3Folder(args.location), curves)

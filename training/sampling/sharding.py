@@ -46,7 +46,7 @@ def parts(indices: Indices, max_samples: int | None) -> list[Indices]:
 
 
 def after_step(position: Position, samples: int, global_batch: int) -> Position:
-    """Return the position one step later. After an epoch's last step, this is the start of the next epoch."""
+    """Return the position one step later, which after an epoch's last step is the start of the next epoch."""
     next_offset = position.offset + batch_size(samples, global_batch, position.offset)
     if next_offset == samples:
         return Position(epoch=position.epoch + 1, offset=0, step=position.step + 1)
@@ -56,7 +56,7 @@ def after_step(position: Position, samples: int, global_batch: int) -> Position:
 def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
     """Whether workers may join or leave at `position`, in a generation that began at step `first_step`.
 
-    With `within` above 1, the result is also true up to `within - 1` steps after a boundary.
+    With `within` above 1, the result is also true up to `within - 1` steps after a segment's end.
     """
     if position.offset == 0:
         return position.step != first_step

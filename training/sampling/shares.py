@@ -70,24 +70,24 @@ class Shares:
         A spectating worker has no sample of its own in a step. A spectating worker gets another worker's sample, so
         that its script runs as on the other workers, but its gradient is not used.
         """
-        batch, rows, spectates = self.divide(position, number, workers)
+        batch, rows, spectates = self.divide_batch(position, number, workers)
         return batch[rows], spectates
 
-    def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
+    def steps_ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield (epoch, all samples, positions of worker `number`'s samples) for each step until the job's end."""
         while position.epoch < self.epochs:
-            batch, rows, _ = self.divide(position, number, workers)
+            batch, rows, _ = self.divide_batch(position, number, workers)
             yield self.shift + position.epoch, batch, rows
             position = self.after(position, workers)
 
-    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide_batch(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         """Return a step's samples, the positions of worker `number`'s samples, and whether this worker spectates."""
         size = self.size(position, workers)
         batch = self._kept_order(position.epoch)[0][position.offset : position.offset + size]
         own_rows = self._own_rows(position, size, number, workers)
         return (batch, own_rows, False) if len(own_rows) else (batch, np.arange(min(self._share_unit, size)), True)
 
-    def starts_at(self, position: Position) -> bool:
+    def is_first_step(self, position: Position) -> bool:
         """Whether a generation or an epoch starts at `position`.
 
         At the start of a generation or an epoch, a script may begin to use another loss.
@@ -97,14 +97,14 @@ class Shares:
     def _own_rows(self, position: Position, size: int, number: int, workers: int) -> Indices:
         """Return the positions of this worker's samples within the step's batch.
 
-        If all shares would be equal in a step for which `starts_at` is true, the first worker takes one sample from the
-        last worker. A script may pass a constant to `trainer.step`, as Horovod's scripts do. Unequal shares show
+        If all shares would be equal in a step for which `is_first_step` is true, the first worker takes one sample from
+        the last worker. A script may pass a constant to `trainer.step`, as Horovod's scripts do. Unequal shares show
         whether the constant is the number of the worker's samples. In the last batch of the first update, the last
-        worker instead takes one sample from the first worker, since a script may pass that batch's size to `step`.
+        worker takes one sample from the first worker, since a script may pass that batch's size to `step`.
         """
         rows, active_workers = np.arange(size), min(size, workers)
         is_first_updates_end = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
-        moved_samples = -1 if is_first_updates_end else int(self.starts_at(position))
+        moved_samples = -1 if is_first_updates_end else int(self.is_first_step(position))
         if not moved_samples or size % active_workers or active_workers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._share_unit)
         share_cuts = [
@@ -116,9 +116,9 @@ class Shares:
 
     @property
     def _share_unit(self) -> int:
-        """Each worker's share is a multiple of this number of samples.
+        """Number of samples of which each worker's share is a multiple.
 
-        A script that discards short batches expects whole batches, so the number is then the batch size.
+        A script that discards short batches expects whole batches, so the number is the batch size for such a script.
         """
         return self.batching.batch if self.drawn_from is not None and isinstance(self.batching, PerWorker) else 1
 
@@ -147,7 +147,7 @@ class Excerpt(Shares):
         super().__init__(**{shares_field.name: getattr(shares, shares_field.name) for shares_field in fields(shares)})
         self._batch, self._share = batch, rows
 
-    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide_batch(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         return self._batch, self._share, False
 
     def size(self, position: Position, workers: int) -> int:

@@ -83,7 +83,7 @@ class JobLoaders:
             loader.close()
 
     def _upcoming_loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
-        for epoch, batch, own_rows in self._shares.ahead(position, number, workers):
+        for epoch, batch, own_rows in self._shares.steps_ahead(position, number, workers):
             for rows in parts(own_rows, self._at_most):
                 yield self._load_of_rows(loader, epoch, batch, rows)
 

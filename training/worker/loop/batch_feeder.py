@@ -79,13 +79,13 @@ class BatchFeeder:
     @property
     def first_batch(self) -> Indices:
         """Indices of all workers' samples in the batch at the loop's current position."""
-        return self._loop.shares.divide(self._loop.position, 0, 1)[0]
+        return self._loop.shares.divide_batch(self._loop.position, 0, 1)[0]
 
     @property
     def first_part_size(self) -> int:
         """Number of samples of the first batch that this worker's script gets at once."""
         loop = self._loop
-        own_samples = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
+        own_samples = len(loop.shares.divide_batch(loop.position, loop.rank, loop.workers)[1])
         return min(own_samples, loop.config.local_batch_at_most or own_samples)
 
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:

@@ -36,7 +36,7 @@ class Steps:
 
     def begin_batch(self) -> CurrentBatch:
         loop = self._loop
-        batch, rows, spectates = loop.shares.divide(loop.position, loop.rank, loop.workers)
+        batch, rows, spectates = loop.shares.divide_batch(loop.position, loop.rank, loop.workers)
         for row_values in loop.rows:
             row_values.begin_batch(rows)
         indices = batch[rows]

@@ -177,7 +177,7 @@ class TrainingLoop:
     def compares_numbers(self) -> bool:
         """Whether the workers compare the numbers that multiply or divide their losses at this step."""
         return self.workers > 1 and (
-            self.shares.starts_at(self.position) or is_compared_step(self.position.step, self.shares.begins)
+            self.shares.is_first_step(self.position) or is_compared_step(self.position.step, self.shares.begins)
         )
 
     # ---- the course of the loop
