@@ -277,7 +277,7 @@ class ElasticJob:
             sampler=batch_sampler,
         )
         loader.batches = lambda: self._iterate_batches(loader)
-        loader.place = lambda: self._loop.place_in_epoch
+        loader.place_in_epoch = lambda: self._loop.place_in_epoch
         loop.loading.loaders.append(loader)
         return loader
 

@@ -204,7 +204,7 @@ class TrainingLoop:
         self.config = config
         self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
         self.shares = config.shares(self.loading.sequence)
-        self.loading.begin(self.shares, config.local_batch_at_most)
+        self.loading.set_shares(self.shares, config.local_batch_at_most)
         self.shares.group = batches_per_update(self.trainers, config.batching)
         self.updates = Updates(self, config)
         self._state = TrainingState(net, *self.trainers, kept=KeptArrays(*self.keeps), beside=self._earlier_parameters)
@@ -306,7 +306,7 @@ class TrainingLoop:
     def _expect(self, position: Position, number: int, workers: int) -> None:
         """Prepare for the generation (group of workers) that is being formed and will begin at `position`."""
         self.shares.begins = self._trial_step(position.step)
-        self.loading.expect(position, number, workers)
+        self.loading.start_prefetch(position, number, workers)
 
     def _trial_step(self, step: int) -> int | None:
         """Return the step in which the workers' shares are made unequal, or None if the script accumulates with
