@@ -277,13 +277,13 @@ class ElasticJob:
             sampler=batch_sampler,
         )
         loader.batches = lambda: self._iterate_batches(loader)
-        loader.place = lambda: self._loop.place_in_epoch
+        loader.place_in_epoch = lambda: self._loop.place_in_epoch
         loop.loading.loaders.append(loader)
         return loader
 
     def _iterate_batches(self, loader: Loader) -> Iterator[Any]:
         epoch = self._epoch
-        if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
+        if epoch is None or (self.position.epoch != epoch.job_epoch and not self.membership.over):
             raise RuntimeError(
                 "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
                 f"evaluation is, take a gluon DataLoader over epoch.share(...); {SEVERAL_DATASETS_REMEDY}"
@@ -422,7 +422,7 @@ class ElasticJob:
         loop = self._loop_to_prepare("epochs")
         if self.membership.ended:
             raise RuntimeError(ONE_LOOP_ERROR if self._loop_over else LEFT_EARLY_ERROR)
-        loop.inherit()
+        loop.inherit_from_previous()
         advise(self.membership.findings, sys._getframe(1), has_name=name is not None)
         config = loop_config_of(
             loop.loading,
@@ -473,9 +473,9 @@ class ElasticJob:
         loop, loop_abandoned = self._loop, False
         try:
             loop.begin(net, config)
-            while loop.position.epoch < config.end and not self.membership.over:
+            while loop.position.epoch < config.end_epoch and not self.membership.over:
                 epoch_number = loop.position.epoch
-                self._epoch = epoch = Epoch(loop, epoch_number, config.shift)
+                self._epoch = epoch = Epoch(loop, epoch_number, config.epoch_shift)
                 yield epoch
                 if self.membership.over:
                     break

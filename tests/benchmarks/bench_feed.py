@@ -140,7 +140,7 @@ def elastic(dataset: Images, passes: int) -> Iterator[list[tuple[float, int]]]:
             now = time.perf_counter()
             batches.append((now - began, len(batch[1])))
             began = now
-        loader.drop()  # else it would load its next pass during the other loader's turn
+        loader.drop_prefetched()  # else it would load its next pass during the other loader's turn
         yield batches
 
 

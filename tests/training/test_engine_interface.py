@@ -133,7 +133,7 @@ class _Foreseeing(Loader):
         self.expected: list[tuple[int, list[int]]] = []
         self.taken: list[tuple[int, list[int]]] = []
 
-    def expect(self, loads: Iterator[Load]) -> None:
+    def start_prefetch(self, loads: Iterator[Load]) -> None:
         self.expected.append((self._engine.formed + 1, next(loads).indices.tolist()))
 
     def take(self, loads: Iterator[Load]) -> Any:

@@ -31,7 +31,7 @@ FAILS = """
 def script():
     came = fork(3600)
     if isinstance(came, ParentPipe):
-        came.leave_at_errors(sys._getframe())
+        came.end_at_errors(sys._getframe())
         for _ in iter(list, None):
             raise KeyError("absent")
     return came

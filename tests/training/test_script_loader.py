@@ -202,7 +202,7 @@ def test_what_a_generation_will_want_is_loaded_while_it_forms_and_not_loaded_twi
         return iter([Load(0, 0, np.array(share)) for share in shares])
 
     loader.take(loads((0, 1), (2, 3)))
-    loader.expect(loads((2,), (4,)))
+    loader.start_prefetch(loads((2,), (4,)))
     begun = [packed for _, packed in loader._prefetched]
     assert begun[0].result(patient(60)) is not None
     assert loader.take(loads((2,), (4,)))[0].asnumpy().tolist() == [2]
@@ -229,7 +229,7 @@ def test_a_generation_begins_with_the_batches_that_were_loaded_while_it_formed(
     """Else each change of the membership loads twice, and nothing but the job's speed would say so."""
     took, ahead, agree = Loader.take, dict[Loader, Load](), list[bool]()
 
-    def expect(self: Loader, loads: Iterator[Load]) -> None:
+    def start_prefetch(self: Loader, loads: Iterator[Load]) -> None:
         ahead[self] = next(loads)
 
     def take(self: Loader, loads: Iterator[Load]) -> Any:
@@ -238,7 +238,7 @@ def test_a_generation_begins_with_the_batches_that_were_loaded_while_it_formed(
             agree.append(ahead.pop(self).equals(first))
         return took(self, chain([first], loads))
 
-    monkeypatch.setattr(Loader, "expect", expect)
+    monkeypatch.setattr(Loader, "start_prefetch", start_prefetch)
     monkeypatch.setattr(Loader, "take", take)
     conductor = Conductor(*changes)
     conductor.run(lambda job: loaded(job, data()))

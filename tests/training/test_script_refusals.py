@@ -15,7 +15,7 @@ import pytest
 from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning, SampleCounts, find_divisor
+from dyntrain.training.worker.loop.agreed.batch_size import SampleCounts, UnclearBatchSize, find_divisor
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT_SIZE
 from dyntrain.training.worker.state.attributes import AttributeTooLarge
@@ -192,7 +192,7 @@ def counts(here: int, all_: int, batches: int = 1, batch: int = 16) -> SampleCou
 def test_one_number_that_says_two_things_is_told_apart_by_what_it_said_before() -> None:
     """8 of 16 samples here, two batches added up: 16 is one batch of all workers, and both batches of this one."""
     shared = counts(8, 16, 2)
-    with pytest.raises(NoMeaning, match="DT402"):
+    with pytest.raises(UnclearBatchSize, match="DT402"):
         find_divisor(16, shared, None)
     by, sums = find_divisor(32, counts(16, 16, 2), None)  # alone: the script counts both batches
     assert by == 32

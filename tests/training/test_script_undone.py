@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.undone.voids import AbortedSteps
+from dyntrain.training.worker.loop.undone.voids import VoidSteps
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, dcgan, mlp, train, weights
 from matrices import pairwise
 from mxnet import autograd, gluon
@@ -305,7 +305,7 @@ def test_workers_of_which_each_steps_another_trainer_do_not_wait_for_each_other_
     """A GAN whose critic is stepped where its loss on the share is large: all are released, and come there again. Where
     workers are lost instead, others are there, or another step.
     """
-    voids = AbortedSteps()
+    voids = VoidSteps()
     for step, workers in [(5, 3), (5, 3), (5, 2), (6, 2), (6, 2)]:
         voids.refuse(step, workers)
         voids.add(step, workers)

@@ -79,7 +79,7 @@ def test_shards_in_sequence_and_what_is_left_out_follow_the_same_number(
 @given(start=starts, base=bases, workers=crowds)
 def test_a_scripts_own_sampler_is_gone_through_for_the_same_number(start: int, base: int, workers: int) -> None:
     sampler: Any = Sampler()
-    shares = Shares(10, base + 3, 0, FixedGlobal(5), drawn=sampler.batches, shift=config(start, base, 0).shift)
+    shares = Shares(10, base + 3, 0, FixedGlobal(5), drawn=sampler.batches, shift=config(start, base, 0).epoch_shift)
     for k in range(3):
         position = at(base + k)
         for number, batch in enumerate(batches_of(start + k)):

@@ -4,9 +4,9 @@ Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearl
 1,024 generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
 environment variable sets the number of parallel generators in a thread. If a thread has zero parallel generators, an
 operator that needs a parallel generator divides by zero. So this module runs the image operators, and no other
-operators, on a thread without parallel generators. With the same seed, the image operators draw the same numbers on
-this thread as on any other thread. The sources are in `src/resource.cc` and `src/operator/image/image_random-inl.h` of
-MXNet 1.9.1.
+operators, on a thread without parallel generators. With the same seed, the image operators draw the same numbers on a
+thread with or without parallel generators. In MXNet 1.9.1, the source of the generators is `src/resource.cc`, and that
+of the image operators is `src/operator/image/image_random-inl.h`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RANDOM_BLOCKS = (
 
 
 class ImageDraws:
-    """Runs the random image operators of a process that loads batches on a thread of their own.
+    """In a process that loads batches, runs the random image operators on a separate thread.
 
     Create one instance in each process that loads batches, after the fork.
 
@@ -68,7 +68,7 @@ class ImageDraws:
         replacements.replace(gluon.HybridBlock, "_call_cached_op", self._unfused_call)
 
     def seed(self, number: int) -> None:
-        """Seed the random numbers of the image operators, as `mx.random.seed(number)` would."""
+        """Seed the random numbers of the image operators, with the same effect as `mx.random.seed(number)`."""
         self._seed, self._seed_pending, self._enabled = number, True, True
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class ImageDraws:
         return draw_if_random
 
     def _unfused_call(self, call_cached: Callable[..., Any]) -> Callable[..., Any]:
-        """Call a block's children one by one, as `transforms.Compose` would fuse the children into one operator."""
+        """Call a block's children one by one, not as the one operator into which `transforms.Compose` fuses them."""
 
         @functools.wraps(call_cached)
         def call_children(block: Any, *args: Any) -> Any:

@@ -20,7 +20,7 @@ from dyntrain.training.worker.data.loader_processes import (
     BatchFuture,
     Batchify,
     LoaderProcesses,
-    release,
+    free_batches,
     unpickle_batch,
 )
 from dyntrain.training.worker.data.padding import PaddingCheck
@@ -59,7 +59,7 @@ class Load:
     def sample_keys(self) -> list[Key]:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
-    def cut(self, batch: Any) -> Any:
+    def select_rows(self, batch: Any) -> Any:
         """Return the rows of `batch` that are to be returned for this load.
 
         Raises ValueError if an array in the batch does not have a row for each sample.
@@ -98,7 +98,7 @@ class Loader:
         self.samples, self.batch_size, self.discards = len(dataset), batch_size, discards
         self.batches: Callable[[], Iterator[Any]] | None = None
         """Iterates over the batches of the current epoch; set by the job."""
-        self.place: Callable[[], tuple[int, bool]] | None = None
+        self.place_in_epoch: Callable[[], tuple[int, bool]] | None = None
         self.sampler, self.whole_batch = sampler, bool(whole_batch)
         self.sequence = dataset.order if isinstance(dataset, Shards) and sampler is None else None
         self._prefetched: deque[tuple[Load, BatchFuture]] = deque()
@@ -127,18 +127,18 @@ class Loader:
 
         The batch number is the same on all workers, also on workers that joined later.
         """
-        return self._batch_place[0]
+        return self._place_in_epoch[0]
 
     @property
     def last(self) -> bool:
         """Whether the current batch is the last of its epoch."""
-        return self._batch_place[1]
+        return self._place_in_epoch[1]
 
     @property
-    def _batch_place(self) -> tuple[int, bool]:
-        if self.place is None:
+    def _place_in_epoch(self) -> tuple[int, bool]:
+        if self.place_in_epoch is None:
             raise TypeError("this loader was not made by job.loader(), so it has no current batch in an epoch")
-        return self.place()
+        return self.place_in_epoch()
 
     @property
     def changes_generators(self) -> bool:
@@ -170,9 +170,9 @@ class Loader:
             seeded_dataset.seed(key_of_batch(load.sample_keys))
         batch = self._batchify(samples)
         self._padding.check(samples, batch, self._batchify)
-        return self._to_pinned_memory(load.cut(batch))
+        return self._to_pinned_memory(load.select_rows(batch))
 
-    def expect(self, loads: Iterator[Load]) -> None:
+    def start_prefetch(self, loads: Iterator[Load]) -> None:
         """Start to prefetch the batches for the next calls of `take`.
 
         Without processes that load batches, nothing is prefetched. Errors in loading are raised by `take`.
@@ -189,12 +189,12 @@ class Loader:
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
         next_loads = list(islice(loads, self._prefetch + 1))
         if not all(load.equals(next_load) for (load, _), next_load in zip(self._prefetched, next_loads, strict=False)):
-            self.drop()
-        self._dropped = release(self._dropped)
+            self.drop_prefetched()
+        self._dropped = free_batches(self._dropped)
         for load in next_loads[len(self._prefetched) :]:
             self._prefetched.append((load, self._submit(processes, load)))
 
-    def drop(self) -> None:
+    def drop_prefetched(self) -> None:
         """Discard the prefetched batches."""
         if self._processes is not None:
             self._dropped += self._processes.drop([batch_future for _, batch_future in self._prefetched])
@@ -219,7 +219,7 @@ class Loader:
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
                 "is the storage slow, or shared memory full? Raise timeout=... to wait longer"
             ) from error
-        return load.cut(unpickle_batch(packed_batch))
+        return load.select_rows(unpickle_batch(packed_batch))
 
     def _to_pinned_memory(self, batch: Any) -> Any:
         return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)

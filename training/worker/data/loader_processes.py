@@ -39,10 +39,10 @@ class LoaderProcesses:
     Create an instance while this process is in no ps-lite group (before the job is joined, or between two loops), as
     ps-lite's threads do not survive a fork. The thread that creates the instance must live as long as the processes.
 
-    The class uses a ProcessPoolExecutor instead of Gluon's pool. The executor reports when a process has ended, while
-    Gluon's pool would wait for the batch for ever. The executor also never starts a process in the middle of the job.
-    If `whole_batch` is true, the random numbers that `batchify` draws depend only on the batch. If `whole_batch` is
-    None, the script did not give this argument.
+    The class uses a ProcessPoolExecutor instead of Gluon's pool. If a process has ended, the executor reports an error,
+    while Gluon's pool waits forever for that process's batch. The executor also never starts a process in the middle of
+    the job. If `whole_batch` is true, the random numbers that `batchify` draws depend only on the batch. If
+    `whole_batch` is None, the script did not give this argument.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
@@ -79,7 +79,7 @@ class LoaderProcesses:
 
         A process that is loading a dropped batch stops at the batch's next sample.
 
-        Returns the futures that could not be cancelled, for `release`.
+        Returns the futures that could not be cancelled, for `free_batches`.
         """
         self._ticket.value += 1
         return [batch_future for batch_future in batch_futures if not batch_future.cancel()]
@@ -124,7 +124,7 @@ def unpickle_batch(packed: bytes) -> Any:
     return pickle.loads(packed)  # noqa: S301
 
 
-def release(dropped_batches: Sequence[BatchFuture]) -> list[BatchFuture]:
+def free_batches(dropped_batches: Sequence[BatchFuture]) -> list[BatchFuture]:
     """Free the shared memory of dropped batches by unpickling the batches.
 
     Returns the batches that are not loaded yet.
@@ -154,7 +154,7 @@ class _LoaderState:
     dataset: WatchedDataset
     batchify: Batchify
     ticket: Any  # shared number; a batch with another number is dropped
-    numpy_modes: tuple[bool, bool]
+    numpy_modes: tuple[bool, bool]  # whether shapes and arrays are as in NumPy
     folder: str  # for temporary files
     whole_batch: bool
     padding: PaddingCheck
@@ -171,7 +171,7 @@ class _LoaderState:
         if len(self.folder) <= MAX_FOLDER_CHARACTERS:
             tempfile.tempdir = self.folder
         dataloader._worker_initializer(self, *self.numpy_modes)
-        self.dataset.begin(ImageDraws(self.numpy_modes))
+        self.dataset.set_image_draws(ImageDraws(self.numpy_modes))
 
     def __getitem__(self, key: Key) -> Any:
         if self.ticket.value != self.batch_ticket:

@@ -24,7 +24,7 @@ class JobLoaders:
         self._shares = Shares(0, 0, 0, FixedGlobal(1))
         self._at_most: int | None = None
 
-    def begin(self, shares: Shares, at_most: int | None) -> None:
+    def set_shares(self, shares: Shares, at_most: int | None) -> None:
         """Set the workers' shares of samples. A share of more than `at_most` samples is loaded in parts."""
         self._shares, self._at_most = shares, at_most
 
@@ -62,10 +62,10 @@ class JobLoaders:
         return batch
 
     def load_rows(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
-        """Load the given rows of a batch. `epoch` is the script's number of the epoch."""
+        """Load the given rows of a batch. `epoch` is the epoch's number as the script counts epochs."""
         return loader.load(self._load_of_rows(loader, epoch, batch, rows))
 
-    def expect(self, position: Position, number: int, workers: int) -> None:
+    def start_prefetch(self, position: Position, number: int, workers: int) -> None:
         """Prefetch a generation's first batches while the generation is formed.
 
         A job's only loader always prefetches. If a job has several loaders, only the loaders with prefetched batches
@@ -76,7 +76,7 @@ class JobLoaders:
             self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.is_prefetching]
         )
         for loader in prefetching_loaders:
-            loader.expect(self._upcoming_loads(loader, position, number, workers))
+            loader.start_prefetch(self._upcoming_loads(loader, position, number, workers))
 
     def close(self) -> None:
         for loader in self.loaders:

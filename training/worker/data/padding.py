@@ -27,15 +27,15 @@ class PaddingError(ValueError):
     """The script must give the argument `whole_batch`, since the padding of samples may change the results."""
 
 
-MOST_CHECKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are assumed to be like these
+MOST_CHECKS, MOST_TRIALS = 1000, 16  # most batches compared by size, and tried as single samples, in each process
 
 
 class PaddingCheck:
     """Checks whether a script's `batchify_fn` pads samples, unless the script gives `whole_batch`."""
 
     def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
-        is_checked = batchify is not None and whole_batch is None
-        self._checks_left, self._trials_left = (MOST_CHECKS, MOST_TRIALS) if is_checked else (0, 0)
+        checks_padding = batchify is not None and whole_batch is None
+        self._checks_left, self._trials_left = (MOST_CHECKS, MOST_TRIALS) if checks_padding else (0, 0)
 
     def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
         """Check whether `batchify` padded `samples` when it made `batch`.

@@ -1,8 +1,9 @@
-"""Makes random numbers independent of restarts: at each boundary, generators are seeded from the job's position.
+"""Seeds generators from the job's position where workers may join or leave, so restarts change no random numbers.
 
 MXNet's random generators can be seeded but not read, so a commit cannot contain their state. A commit does not need the
-generators' state: after a boundary, random numbers depend only on (seed, step, worker's number). So a job that
-continues from a commit draws the same numbers as without the interruption.
+generators' state: after each boundary (a point between two steps where workers may join or leave), random numbers
+depend only on (seed, step, worker's number). So a job that continues from a commit draws the same numbers as without
+the interruption.
 """
 
 from __future__ import annotations

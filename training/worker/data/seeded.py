@@ -1,8 +1,8 @@
 """Datasets whose random augmentation depends only on the sample and the epoch.
 
-Augmentation draws from the random generators of Python, NumPy and MXNet. Before each sample is loaded, these generators
-are seeded from (seed, epoch, index). So a sample is the same on any worker and in any process, and is the same when it
-is loaded again.
+Augmentation draws from the random generators of Python, NumPy and MXNet, which are seeded from (seed, epoch, index)
+before each sample is loaded. So an augmented sample is the same on any worker and in any process, and is the same when
+it is loaded again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.data.image_draws import ImageDraws
 
 Key = tuple[int, int, int]  # seed, epoch, index
-CHECKS_AHEAD = 64  # batches whose expected check draw is computed in advance
-_PIXEL_SHAPE = (1, 1, 1)  # of the image for a check draw
+CHECKS_AHEAD = 64  # batches whose test numbers are computed in advance
+_PIXEL_SHAPE = (1, 1, 1)  # of the image for a test number
 _BATCH_OFFSET = 1 << 62  # above every sample's index
 
 
@@ -65,8 +65,8 @@ class WatchedDataset(SeededDataset):
     Seeding MXNet's generators takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from MXNet's
     generators except the image operators, which `ImageDraws` seeds. So MXNet's generators are seeded only after a
     transform has drawn from these generators once. After each batch, a test draw shows whether a transform has drawn
-    from MXNet's generators. The first batch for which a transform has drawn is loaded again. Use the class only in a
-    process where nothing else draws from MXNet's generators.
+    from MXNet's generators. The first batch for which a transform has drawn from MXNet's generators is loaded again.
+    Use the class only in a process where nothing else draws from MXNet's generators.
     """
 
     def __init__(self, dataset: Any, checks_ahead: int = CHECKS_AHEAD) -> None:
@@ -75,14 +75,14 @@ class WatchedDataset(SeededDataset):
         self._expected: list[tuple[float, float]] = []
         self._images: ImageDraws | None = None
 
-    def begin(self, images: ImageDraws) -> None:
+    def set_image_draws(self, images: ImageDraws) -> None:
         self._images = images
 
     def __getitem__(self, key: Key) -> Any:
         if self._has_drawn:
             return super().__getitem__(key)
         if not self._expected:
-            self._compute_checks()
+            self._compute_test_numbers()
         seed_words = _seed_words(key)
         if self._images is not None:
             self._images.seed(seed_words[2])
@@ -104,7 +104,7 @@ class WatchedDataset(SeededDataset):
         super().seed(key)
         self._expected.clear()
 
-    def _compute_checks(self) -> None:
+    def _compute_test_numbers(self) -> None:
         mx.random.seed(0)
         self._expected = [_draw_test_numbers() for _ in range(self._checks_ahead)][::-1]
         mx.random.seed(0)
@@ -119,7 +119,7 @@ def key_of_batch(keys: Sequence[Key]) -> Key:
 def _draw_test_numbers() -> tuple[float, float]:
     """Draw a number from each of MXNet's two kinds of generators.
 
-    The result shows whether any other code has drawn from these generators.
+    The numbers differ from the expected numbers if other code has drawn from MXNet's generators.
     """
     image_draw = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
     return image_draw.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()

@@ -70,11 +70,11 @@ class BatchFeeder:
 
         The batch is not probed if the script uses `job.rows`, or if checks or probes are off.
         """
-        loop, is_first = self._loop, not self._probed
+        loop, is_unprobed = self._loop, not self._probed
         if loop.rows or loop.findings.is_off or not (loop.membership.probes and loop.config.probe):
             return False
         self._probed = True
-        return is_first and loop.position == loop.anchor == loop.starts
+        return is_unprobed and loop.position == loop.anchor == loop.starts
 
     @property
     def first_batch(self) -> Indices:
@@ -121,7 +121,7 @@ class BatchFeeder:
             batch.divides.clear()
             batch.unsure.clear()
             batch.part_number, batch.slices = batch.part_number + 1, None
-            self._loop.undo.recall()  # the script must count once per step, not once per part
+            self._loop.undo.recall_memories()  # the script must count once per step, not once per part
         return not batch.void
 
     def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:

@@ -22,14 +22,14 @@ class Epoch(int):
     Workers may join and leave between two steps of `batches`.
     """
 
-    def __new__(cls, loop: TrainingLoop, place: int, shift: int) -> Epoch:
-        return super().__new__(cls, place + shift)
+    def __new__(cls, loop: TrainingLoop, job_epoch: int, epoch_shift: int) -> Epoch:
+        return super().__new__(cls, job_epoch + epoch_shift)
 
-    def __init__(self, loop: TrainingLoop, place: int, shift: int) -> None:
+    def __init__(self, loop: TrainingLoop, job_epoch: int, epoch_shift: int) -> None:
         self._loop = loop
-        self.place = place  # number of the epoch in the job, over all loops, from 0
-        self.number = place + shift
-        self.resumed = loop.resumed
+        self.job_epoch = job_epoch  # number of the epoch in the job, over all loops, from 0
+        self.number = job_epoch + epoch_shift
+        self.resumed = loop.epoch_resumed
         """Whether the epoch was begun before. Then the script's lines at its beginning run again, on this worker or on
         all; learning rates and frozen layers are restored afterwards.
         """
@@ -68,20 +68,20 @@ class Epoch(int):
         """Yield this worker's share of each remaining step of the epoch.
 
         A share consists of samples of `dataset`, stacked along axis 0. A `job.loader` in place of a dataset batches the
-        samples as its arguments say. After each share at least one trainer must call `trainer.step(...)`, unless
+        samples as its arguments say. After each share the script must call `step` of at least one trainer, unless
         gradients accumulate (`grad_req='add'`). In a step with fewer samples than workers, some workers get a copy of
         another worker's sample, whose gradient does not count.
         """
-        return self._loop.feeder.batches(self.place, dataset)
+        return self._loop.feeder.batches(self.job_epoch, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
         """Yield each of the `batches` with its number in the epoch, which is equal on all workers."""
-        for batch in self._loop.feeder.batches(self.place, dataset):
+        for batch in self._loop.feeder.batches(self.job_epoch, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
         """Yield an array of indices for this worker's share of each step, for scripts that load samples themselves."""
-        return self._loop.feeder.indices(self.place)
+        return self._loop.feeder.indices(self.job_epoch)
 
     def share(self, count: int) -> range:
         """Return this worker's slice of `range(count)`, to divide a validation set among the workers."""
@@ -95,7 +95,7 @@ class Epoch(int):
         `total` and `count` may be arrays of one number. The result is exact to about seven digits, and for whole
         numbers up to 2**24.
         """
-        return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
+        return self._loop.totals.reduce(self.job_epoch, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
         """Return the sum over all workers of a number that each worker has counted in its share of the batch.

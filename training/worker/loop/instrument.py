@@ -238,7 +238,7 @@ def _block_call(call: Method) -> Method:
 
 
 def _invoke(invoke: Method) -> Method:
-    """Return a replacement for the call of operators outside of hybridized blocks, such as that of `array += other`."""
+    """Return a replacement for the call of operators outside of hybridized blocks, such as `+` in `array += other`."""
 
     @wraps(invoke)
     def invoke_and_notify(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:

@@ -45,12 +45,12 @@ class LoopConfig:
     probe: bool = True
 
     @property
-    def end(self) -> int:
+    def end_epoch(self) -> int:
         """First epoch after the loop, counted over the whole job."""
         return self.base + self.epochs
 
     @property
-    def shift(self) -> int:
+    def epoch_shift(self) -> int:
         """The number that a script gives an epoch, minus the number of the job's epochs before that epoch.
 
         The order of the samples and the random draws depend on the script's number of the epoch.
@@ -64,7 +64,9 @@ class LoopConfig:
 
     def shares(self, sequence: ShardOrder | None) -> Shares:
         batches = None if self.drawn is None else self.drawn.batches
-        return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
+        return Shares(
+            self.samples, self.end_epoch, self.seed, self.batching, sequence, self.drawn_from, batches, self.epoch_shift
+        )
 
     def shared_settings(self, sequence: ShardOrder | None, group: int) -> str:
         """Return as one text those settings that must be equal on all workers.

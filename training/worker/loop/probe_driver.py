@@ -148,7 +148,7 @@ class Probe:
             raise ProbeSkipped(f"its samples cannot be loaded: {error}") from error
         result = fork(self._until - time.monotonic())
         if isinstance(result, ParentPipe):
-            result.leave_at_errors(sys._getframe())
+            result.end_at_errors(sys._getframe())
             self._loop.membership.forked(result.ending_call(WENT_ON_REASON))
             guard_ipc(result.ending_call(TALKED_REASON))
             move_to_cpu(self._on_cpu)

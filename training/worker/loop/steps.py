@@ -1,5 +1,5 @@
 """Steps on one worker, from the begin of a batch to its result: the next step, the undoing of a void step, or a
-boundary.
+boundary where workers may change.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ class Steps:
         if batch.summed is not None and not self._is_void(batch):
             raise RuntimeError(NOT_UPDATED_ERROR)
         batch.restore_arrays(loop.state)
-        self._conclude(batch)
+        self._conclude_batch(batch)
         position_before, position_after, is_update_due = loop.position, loop.position_after, loop.update_due
-        is_undone = batch.void or (loop.membership.broken and loop.anchor != position_after)
+        is_step_undone = batch.void or (loop.membership.broken and loop.anchor != position_after)
         for rows in loop.rows:
-            rows.end_batch(is_undone)
-        if is_undone:
+            rows.end_batch(is_step_undone)
+        if is_step_undone:
             self._undo_step()
         else:
             self._advance(batch, position_after)
-        if is_undone or batch.updated:
-            loop.undo.forwards.end_batch(is_undone)
-        loop.losses.end_batch(forgets=is_undone or bool(batch.updated))
+        if is_step_undone or batch.updated:
+            loop.undo.forwards.end_batch(is_step_undone)
+        loop.losses.end_batch(forgets=is_step_undone or bool(batch.updated))
         self._end_step(is_update_due, epoch_ended=loop.position.epoch > position_before.epoch)
 
     def stop(self) -> None:
@@ -105,7 +105,7 @@ class Steps:
             membership.broken and not membership.apply(self._loop.position_after, lambda: None, is_only_trainer)
         )
 
-    def _conclude(self, batch: CurrentBatch) -> None:
+    def _conclude_batch(self, batch: CurrentBatch) -> None:
         """Decide the batch's result: a void step, a final step, or gradients that accumulate further.
 
         Raises RuntimeError if the script has not called `step` of all its trainers.
@@ -114,7 +114,7 @@ class Steps:
         if batch.summed is not None:
             batch.void = True  # a void sum may be NaN, and then a script may skip its update
         elif not batch.updated:
-            if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
+            if not loop.state.accumulated or (loop.group_size > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED_ERROR)
             loop.state.own["accumulated"] = batch.accumulation_record
         elif any(_has_accumulated_gradients(trainer) for trainer in loop.trainers if trainer not in batch.updated):
@@ -135,7 +135,7 @@ class Steps:
             loop.state.carried.resume(takes=False)
             if loop.trial is not None and batch.updated:
                 loop.trial.end_step(loop)
-            loop.undo.mark()
+            loop.undo.mark_state()
 
     def _undo_step(self) -> None:
         loop = self._loop
@@ -154,7 +154,7 @@ class Steps:
         elif loop.all_steps_made:
             loop.membership.stopping = True
             self._handle_boundary(epoch_ended)
-        elif is_boundary(loop.position, loop.membership.first_step, loop.segment_steps, loop.group):
+        elif is_boundary(loop.position, loop.membership.first_step, loop.segment_steps, loop.group_size):
             self._handle_boundary(epoch_ended)
 
     def _rejoin(self) -> None:
@@ -185,14 +185,12 @@ class Steps:
             loop.check_in()
 
     def _sum_accumulated_gradients(self) -> None:
-        """Sum over all workers the gradients that accumulate across the boundary, so that no gradients are lost with a
-        worker.
-        """
+        """Sum accumulated gradients over all workers at a boundary, so that no gradients are lost with a worker."""
         loop = self._loop
 
         def on_success() -> None:
             loop.anchor = loop.position
-            loop.undo.mark()
+            loop.undo.mark_state()
 
         sum_accumulated_gradients(loop.membership, loop.state, loop.trainers, loop.position, on_success)
         self._samples_taken = 0 if loop.anchor == loop.position else self._samples_taken

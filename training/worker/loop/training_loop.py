@@ -25,7 +25,7 @@ from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.consensus import consensus_keys
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.batch.groups import batches_per_update
-from dyntrain.training.worker.loop.batch.owners import Owners
+from dyntrain.training.worker.loop.batch.owners import ArrayOwners
 from dyntrain.training.worker.loop.batch.parts import refuse_undividable_batches
 from dyntrain.training.worker.loop.batch.rows import ROWS_ACCUMULATE_ERROR, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
@@ -108,7 +108,7 @@ class TrainingLoop:
         return self._undo
 
     @property
-    def owners(self) -> Owners:
+    def owners(self) -> ArrayOwners:
         """The trainers that own an array as weight, gradient or optimizer state, looked up once for each batch."""
         assert self.current is not None
         return self.current.owners(self.trainers)
@@ -133,7 +133,7 @@ class TrainingLoop:
         return self.batch_number, self.position_after.epoch > self.position.epoch
 
     @property
-    def group(self) -> int:
+    def group_size(self) -> int:
         """Batches per update."""
         return self.shares.group
 
@@ -141,7 +141,7 @@ class TrainingLoop:
     def update_due(self) -> bool:
         """Whether the current batch is the last batch of its update, so that the trainers must step."""
         batch_number, is_last = self.place_in_epoch
-        return is_last or (batch_number + 1) % self.group == 0
+        return is_last or (batch_number + 1) % self.group_size == 0
 
     @property
     def divides_batches(self) -> bool:
@@ -182,7 +182,7 @@ class TrainingLoop:
 
     # ---- the course of the loop
 
-    def inherit(self) -> None:
+    def inherit_from_previous(self) -> None:
         """Take over from the previous loop its trainers, rows and loaders, each unless the script has made new ones."""
         previous_loop, self._previous_loop = self._previous_loop, None
         if previous_loop is None:
@@ -202,9 +202,9 @@ class TrainingLoop:
     def begin(self, net: Any, config: LoopConfig) -> None:
         """Begin the loop. Blocks until this worker is a member of the job, or the loop is known to be over."""
         self.config = config
-        self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
+        self.membership.expects, self.membership.in_hand = self._expect_generation, self._error_hint
         self.shares = config.shares(self.loading.sequence)
-        self.loading.begin(self.shares, config.local_batch_at_most)
+        self.loading.set_shares(self.shares, config.local_batch_at_most)
         self.shares.group = batches_per_update(self.trainers, config.batching)
         self.updates = Updates(self, config)
         self._state = TrainingState(net, *self.trainers, kept=KeptArrays(*self.keeps), beside=self._earlier_parameters)
@@ -221,12 +221,12 @@ class TrainingLoop:
         self.arrive(
             self.membership.enter(
                 self._state,
-                epochs=config.end,
+                epochs=config.end_epoch,
                 samples=config.samples,
                 drawn_from=config.drawn_from,
                 global_batch=config.batching.batch,
                 seed=config.seed,
-                batching=config.shared_settings(self.loading.sequence, self.group),
+                batching=config.shared_settings(self.loading.sequence, self.group_size),
                 another=config.another,
                 keys=[*consensus_arrays, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
@@ -247,14 +247,14 @@ class TrainingLoop:
             refuse_undividable_batches(self.trainers, self.state.accumulated)
         refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
-        if self.rows and self.group == 1 and self.state.accumulated:
+        if self.rows and self.group_size == 1 and self.state.accumulated:
             raise ValueError(ROWS_ACCUMULATE_ERROR)
 
     def _error_hint(self) -> str | None:
         return None if self.current is None else self.current.error_hint(self.batch_number, self.epoch_number)
 
     @property
-    def resumed(self) -> bool:
+    def epoch_resumed(self) -> bool:
         """Whether the current epoch was begun before, by the script in this process or in another worker's process."""
         return bool(self.state.own.get("entered") == self.position.epoch)
 
@@ -272,7 +272,7 @@ class TrainingLoop:
         """Check in with the coordinator at a boundary, where workers may join or leave."""
         was_stopping = self.membership.stopping
         self.arrive(self.membership.boundary(self.position))
-        if self.membership.over and not was_stopping and self.position.epoch < self.config.end:
+        if self.membership.over and not was_stopping and self.position.epoch < self.config.end_epoch:
             log.warning(STOPPED_WARNING)
 
     def _between_epochs(self) -> None:
@@ -294,19 +294,19 @@ class TrainingLoop:
         self.losses.epoch_begins()
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)
-            self.undo.recall()
+            self.undo.recall_memories()
             self.updates.rates.begin_ramp(self.workers)  # the received rates are from before this generation
         else:
             state.drop_zeroed()
         state.carried.resume(takes=self.rank == 0)
         state.received = None
         state.own["entered"] = number
-        self.undo.mark()
+        self.undo.mark_state()
 
-    def _expect(self, position: Position, number: int, workers: int) -> None:
+    def _expect_generation(self, position: Position, number: int, workers: int) -> None:
         """Prepare for the generation (group of workers) that is being formed and will begin at `position`."""
         self.shares.begins = self._trial_step(position.step)
-        self.loading.expect(position, number, workers)
+        self.loading.start_prefetch(position, number, workers)
 
     def _trial_step(self, step: int) -> int | None:
         """Return the step in which the workers' shares are made unequal, or None if the script accumulates with
@@ -326,4 +326,4 @@ class TrainingLoop:
         self.state.carried.resume(takes=self.rank == 0)
         self.steps.reset_samples()
         self.memories.recall(self.state.own)
-        self.undo.mark()
+        self.undo.mark_state()

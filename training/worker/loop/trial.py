@@ -79,11 +79,11 @@ class Trial:
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
-        most_samples = (
+        max_samples = (
             DEFAULT_BATCHES * batch + (config.samples % batch or batch) if order.samples is None else order.samples
         )
-        if config.drawn is None and most_samples < config.samples:
-            config = replace(config, samples=most_samples, drawn_from=config.drawn_from or config.samples)
+        if config.drawn is None and max_samples < config.samples:
+            config = replace(config, samples=max_samples, drawn_from=config.drawn_from or config.samples)
         epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
         steps = min(config.steps or order.steps, order.steps)
         # a probe of the first batch must not end a run whose weights are compared
@@ -242,7 +242,7 @@ def _write_atomically(path: Any, content: bytes) -> None:
 
 
 def _sketch_of(array: Any) -> Any:
-    """Return a small array's numbers; for a large array, return fewer sums.
+    """Return a small array's numbers; for a large array, return MOST_KEPT_NUMBERS sums of its numbers.
 
     Differences of two arrays' sums have about the same norm as differences of the arrays.
     """

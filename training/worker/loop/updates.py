@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
-from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
+from dyntrain.training.worker.loop.agreed.batch_size import UnclearBatchSize
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, tags_of, unequal_rates, update_values
 from dyntrain.training.worker.loop.agreed.reduction import Total
@@ -32,7 +32,7 @@ from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER_ERROR
 from dyntrain.training.worker.loop.record.fingerprints import fingerprint, fingerprints_agree
 from dyntrain.training.worker.loop.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
-from dyntrain.training.worker.loop.undone.voids import AbortedSteps
+from dyntrain.training.worker.loop.undone.voids import VoidSteps
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
@@ -58,7 +58,7 @@ class Updates:
         self._loop = loop
         self._divisors = Divisors(loop.trainers, config.batching)
         self.rates = WorkerRates(config.batching, loop.trainers, config.samples)
-        self._voids = AbortedSteps()
+        self._voids = VoidSteps()
 
     def _current_batch(self, call: str) -> CurrentBatch:
         if self._loop.current is None:
@@ -82,7 +82,7 @@ class Updates:
             divisor_value = self._divisors.divisor_of(
                 trainer, n, batch, loop.step_samples, loop.state.own, has_single_samples
             )
-        except NoMeaning as error:
+        except UnclearBatchSize as error:
             loop.findings.find(error.code, **error.values)
             raise Refused(loop.refusal) from None
         batch.divides[trainer] = divisor_value
@@ -101,7 +101,7 @@ class Updates:
             raise RuntimeError(SUMMED_TWICE_ERROR if batch.summed in (None, trainer) else SECOND_TRAINER_ERROR)
         batch.summed = trainer
         if not loop.update_due:
-            raise RuntimeError(UPDATE_NOT_DUE_ERROR.format(group=loop.group))
+            raise RuntimeError(UPDATE_NOT_DUE_ERROR.format(group=loop.group_size))
         loop.losses.report_losses_of(trainer)
         if loop.probe_child is not None:
             loop.probe_child.record_gradients(loop, batch, trainer)
@@ -118,7 +118,7 @@ class Updates:
         self._prepare_consensus(trainer, batch, gradient_factors)
         if loop.trial is not None:
             loop.trial.kill_if_planned(loop, "before")
-        batch.void = not self._sum(trainer, batch)
+        batch.void = not self._sum_gradients(trainer, batch)
         if batch.void:
             self._count_void_step(trainer)
 
@@ -149,7 +149,7 @@ class Updates:
         if loop.membership.shared:
             batch.consensus.convert_to_mxnet()
 
-    def _sum(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
+    def _sum_gradients(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
         """Sum over all workers: the gradients, the numbers that show whether the workers agree, and the values of
         `job.rows`.
 
@@ -158,20 +158,20 @@ class Updates:
         loop, shared = self._loop, self._loop.membership.shared
         trainer_number, job_state = loop.trainers.index(trainer), loop.state.own
         trained_numbers = frozenset(index for index, param in enumerate(trainer._params) if has_gradient(param))
-        first_numbers = known_parameters(job_state, trainer_number) if shared else trained_numbers
+        pushed_numbers = known_parameters(job_state, trainer_number) if shared else trained_numbers
         extra_arrays = [(consensus_key(trainer_number), [batch.consensus.vote])]
         batch.carried = [] if batch.updated else loop.rows  # rows are summed once per step
         for rows in batch.carried:
             extra_arrays += [
                 (key, [array]) for key, array in rows.own_share(batch.size, not batch.spectates, loop.rank == 0)
             ]
-        if not self._push_gradients(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
+        if not self._push_gradients(trainer, pushed_numbers, extra_arrays if shared else [], aside=not pushed_numbers):
             return False
         if not shared or not batch.consensus.sums_same_parameters(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
         store_trained_parameters(job_state, trainer_number, trained_numbers)
-        return trained_numbers <= first_numbers or self._push_gradients(
-            trainer, trained_numbers - first_numbers, [], aside=bool(first_numbers)
+        return trained_numbers <= pushed_numbers or self._push_gradients(
+            trainer, trained_numbers - pushed_numbers, [], aside=bool(pushed_numbers)
         )
 
     def _push_gradients(
@@ -275,5 +275,5 @@ class Updates:
                 lambda divides: tags_of(step, {**batch.rates, DIVISOR: float(divides)}),
                 loop.state.own,
             )
-        except NoMeaning as error:
+        except UnclearBatchSize as error:
             raise RefusedByAll(loop.findings.find(error.code, **error.values)) from None

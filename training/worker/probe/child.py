@@ -64,7 +64,7 @@ class ParentPipe:
         """
         return lambda *_, **__: self.send_and_end({"failed": failure})
 
-    def leave_at_errors(self, frame: FrameType | None) -> None:
+    def end_at_errors(self, frame: FrameType | None) -> None:
         """Make any error that reaches `frame` or its callers end the child process.
 
         So the script's error handling in the child cannot clean up resources that the parent still uses.

@@ -90,11 +90,11 @@ def _make_row_draw(
 
         larger_args = [enlarge(argument, takes_length and not position) for position, argument in enumerate(args)]
         larger_options = {name: enlarge(argument, name == size_name) for name, argument in options.items()}
-        is_larger = any(
+        has_larger_argument = any(
             old is not new
             for old, new in zip((*args, *options.values()), (*larger_args, *larger_options.values()), strict=True)
         )
-        if options.get("out") is not None or not is_larger:
+        if options.get("out") is not None or not has_larger_argument:
             return draw(*args, **options)
         drawn_values = draw(*larger_args, **larger_options)
         return [values[rows] for values in drawn_values] if isinstance(drawn_values, list) else drawn_values[rows]
@@ -112,7 +112,7 @@ def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
 
 
 def find_generators() -> list[Any]:
-    """Return all generator objects of `random` and NumPy in this process, which the script itself has made."""
+    """Return all generator objects of `random` and NumPy that the script itself has made in this process."""
     return [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), GENERATOR_TYPES)]
 
 
@@ -146,8 +146,8 @@ class DrawCheck:
         """Names of functions by which the script drew single numbers from generators that each worker seeds
         differently.
         """
-        moved_generators = ["random"] if random.getstate() != self._random else []
-        return sorted([*self._singles, *moved_generators])
+        changed_generators = ["random"] if random.getstate() != self._random else []
+        return sorted([*self._singles, *changed_generators])
 
     def digest(self) -> str:
         """Return a digest that differs between two processes if they drew unequally, also from the script's own
@@ -158,12 +158,12 @@ class DrawCheck:
         single generator.
         """
         parallel_draw, single_draw = self._uniform(shape=DRAWN_NUMBERS), self._shuffle(mx.nd.arange(DRAWN_NUMBERS))
-        moved_states = sorted(
+        changed_states = sorted(
             state_after
             for generator, state_before in self._own
             if (state_after := _generator_state(generator)) != state_before
         )
-        states = [parallel_draw.asnumpy().tobytes(), single_draw.asnumpy().tobytes(), *moved_states]
+        states = [parallel_draw.asnumpy().tobytes(), single_draw.asnumpy().tobytes(), *changed_states]
         return hashlib.sha256(b"".join(states)).hexdigest()
 
 

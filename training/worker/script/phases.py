@@ -1,8 +1,8 @@
 """Find scripts with several loops over epochs, which must give each loop a name.
 
-A job ends with a loop over epochs that has no name. If its loops have names, a job ends with the script, because
-another loop may follow each loop. If the source shows several loops without names, a warning is given before the
-training.
+The end of a loop over epochs without a name ends the job. If its loops have names, a job ends when the script ends,
+because another loop may follow each loop. If the source shows several loops without names, a warning is given before
+the training.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def unnamed_loops(site: Site, tree: ast.Module) -> Iterator[Advice]:
         call for call in calls if call is not own_call and ast.unparse(call.func) == ast.unparse(own_call.func)
     )
     loops = (node for node in path_to(tree, own_call) if isinstance(node, LOOPS))
-    is_repeated = any(own_call not in ast.walk(getattr(loop, "iter", ast.Pass())) for loop in loops)
-    if is_repeated or any(_scope_of(tree, call) is _scope_of(tree, own_call) for call in other_calls):
+    is_inside_loop = any(own_call not in ast.walk(getattr(loop, "iter", ast.Pass())) for loop in loops)
+    if is_inside_loop or any(_scope_of(tree, call) is _scope_of(tree, own_call) for call in other_calls):
         yield "DT612", site.line, (("job", ast.unparse(own_call.func.value)),)  # type: ignore[attr-defined]
 
 

@@ -101,16 +101,16 @@ class _LoopPass(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        self._assign(node.targets, node.value)
+        self._record_assignment(node.targets, node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self._assign([node.target], node.value)
+        self._record_assignment([node.target], node.value)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self._assign([node.target], node.value)
+        self._record_assignment([node.target], node.value)
         self._record_read(node.target.id)
 
-    def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
+    def _record_assignment(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
         target_names = {ast.unparse(target) for target in targets}
         value_pass = _LoopPass()
         value_pass.visit_all([value])
@@ -122,14 +122,14 @@ class _LoopPass(ast.NodeVisitor):
         if _called_name(value) in CLOCKS or (value_pass.first and set(value_pass.first) <= self._clocks):
             self._clocks |= target_names
         for target in targets:
-            self._store(target)
+            self._record_write(target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
         target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
         self._record_read(ast.unparse(target), changes=True)
 
-    def _store(self, target: ast.expr) -> None:
+    def _record_write(self, target: ast.expr) -> None:
         if isinstance(target, ast.Subscript):
             self._record_read(ast.unparse(target.value), changes=True)
             self.visit(target.slice)
@@ -140,9 +140,9 @@ class _LoopPass(ast.NodeVisitor):
         was_showing, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
         self.visit(node.test)
         self._shows = was_showing
-        names_before = set(self._set_names)
+        names_before_if = set(self._set_names)
         self.visit_all(node.body)
-        body_names, self._set_names = self._set_names, names_before
+        body_names, self._set_names = self._set_names, names_before_if
         self.visit_all(node.orelse)
         self._set_names &= body_names
 
@@ -163,13 +163,13 @@ class _LoopPass(ast.NodeVisitor):
         if isinstance(node, SCOPES):
             return
         if isinstance(node, COMPREHENSIONS):
-            own_names = {
+            bound_names = {
                 name.id
                 for generator in node.generators
                 for name in ast.walk(generator.target)
                 if isinstance(name, ast.Name)
             }
-            outer_names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and name.id not in own_names)
+            outer_names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and name.id not in bound_names)
             self.visit_all(outer_names)
             return
         super().generic_visit(node)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that were added up
 
 
-class NoMeaning(Exception):
+class UnclearBatchSize(Exception):
     """The number `n` in `trainer.step(n)` has no possible meaning, or is ambiguous.
 
     `code` is the code of the rule that the script breaks. `values` are the numbers and names to insert in the rule's
@@ -69,8 +69,8 @@ class SampleCounts:
 def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str] | None) -> tuple[int, list[str]]:
     """Return the divisor of the summed gradients, and the names of the meanings that fit `n`.
 
-    `known_meanings` are the meanings of `n` that fitted all earlier steps. Raises NoMeaning if no meaning fits `n`, or
-    if several meanings with different divisors fit.
+    `known_meanings` are the meanings of `n` that fitted all earlier steps. Raises UnclearBatchSize if no meaning fits
+    `n`, or if several meanings with different divisors fit.
     """
     meanings = counts.meanings(n)
     divisors_by_meaning = {
@@ -79,9 +79,9 @@ def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str]
         if expected_n == n and (known_meanings is None or meaning in known_meanings)
     }
     if not divisors_by_meaning:
-        raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
+        raise UnclearBatchSize("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
     if len(set(divisors_by_meaning.values())) > 1:
-        raise NoMeaning(
+        raise UnclearBatchSize(
             "DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(divisors_by_meaning))
         )
     return next(iter(divisors_by_meaning.values())), sorted(divisors_by_meaning)
@@ -99,7 +99,7 @@ def divisor_of_means(
     n_is_divisor = n in means and (known_meanings is None or N_DIVIDES in known_meanings)
     try:
         sum_divisor, fitting_meanings = find_divisor(n, counts, known_meanings)
-    except NoMeaning:
+    except UnclearBatchSize:
         if n_is_divisor:
             return n, [N_DIVIDES], None
         raise

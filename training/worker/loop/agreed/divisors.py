@@ -8,8 +8,8 @@ from typing import Any
 from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.worker.loop.agreed.batch_size import (
     N_DIVIDES,
-    NoMeaning,
     SampleCounts,
+    UnclearBatchSize,
     divisor_of_means,
     find_divisor,
 )
@@ -51,16 +51,16 @@ class Divisors:
         job_state: dict[str, Any],
         has_single_samples: bool,
     ) -> float:
-        """Return the divisor of the summed gradients. Raises NoMeaning if `n` has no possible meaning, or is ambiguous.
+        """Return the divisor of the summed gradients. Raises UnclearBatchSize if `n` has no meaning, or is ambiguous.
 
         `full_samples`: samples of a full step over all workers. `job_state`: the job's own state, in which the meanings
         of `n` are stored. `has_single_samples`: whether no worker has more than one sample.
         """
         try:
             return self._divisor_of(trainer, n, batch, full_samples, job_state, has_single_samples)
-        except NoMeaning as error:
+        except UnclearBatchSize as error:
             adds_gradients = trainer.accumulate == 1 and any(param.grad_req == "add" for param in trainer._params)
-            raise NoMeaning(
+            raise UnclearBatchSize(
                 error.code, **{**error.values, "more": SHORT_GROUP_HINT if adds_gradients else ""}
             ) from None
 
@@ -74,27 +74,27 @@ class Divisors:
         has_single_samples: bool,
     ) -> float:
         if isinstance(n, Total) and batch.batches > 1:
-            raise NoMeaning("DT403")
+            raise UnclearBatchSize("DT403")
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         known_meanings = meanings.get(trainer_number)
         sum_meanings = NO_MEANINGS if known_meanings is None else known_meanings
         n_may_be_sum = batch.counted and batch.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
-                raise NoMeaning("DT406", n=n)
+                raise UnclearBatchSize("DT406", n=n)
             divisor_value, fitting_meanings = float(n), sum_meanings
         elif trainer.loss_kind == "mean":
             divisor_value, fitting_meanings, batch.unsure[trainer] = divisor_of_means(
                 n, self._counts(batch, full_samples), known_meanings, _counts_of_means(trainer, batch)
             )
         elif n_may_be_sum and n == 1 and known_meanings is None and has_single_samples:
-            raise NoMeaning("DT404")
+            raise UnclearBatchSize("DT404")
         elif n_may_be_sum and n == 1 and (known_meanings == NO_MEANINGS or len(batch.part) > 1):
             divisor_value, fitting_meanings = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
                 divisor_value, fitting_meanings = find_divisor(n, self._counts(batch, full_samples), known_meanings)
-            except NoMeaning:
+            except UnclearBatchSize:
                 if not (n_may_be_sum and n > 0):
                     raise
                 divisor_value, fitting_meanings = float(n), sum_meanings
@@ -115,7 +115,7 @@ class Divisors:
 
         A worker whose `n` has two meanings has voted for the divisor that a number of samples implies, and marked its
         vote as unsure. `tags_agree`: whether all workers' tags are equal. `tags_for`: a function that returns this
-        worker's tags for a divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
+        worker's tags for a divisor. Raises UnclearBatchSize if all workers are unsure, unless `n` is 1.
         """
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         other_result, unsure_workers = batch.unsure.get(trainer), batch.consensus.unsure_workers
@@ -130,7 +130,7 @@ class Divisors:
         if not tags_agree and not _tags_mixed(batch, workers, tags_for(other_result[0]), tags_for(divisor_value)):
             return None
         if unsure_workers == workers and divisor_value != 1:
-            raise NoMeaning("DT405", n=divisor_value)
+            raise UnclearBatchSize("DT405", n=divisor_value)
         job_state["meanings"] = {**meanings, trainer_number: [N_DIVIDES]}
         return divisor_value
 

@@ -1,4 +1,4 @@
-"""Factor by which a Module's gradients, summed over the workers, equal the gradients of one process.
+"""Factor of a Module's gradients, by which their sum over the workers equals the gradients of one process.
 
 A script may give each worker a batch of the size that one process has, or divide a batch of that size over all workers.
 """
@@ -22,7 +22,7 @@ SUMS_AND_MEANS_ERROR = (
 
 
 class GradientScale:
-    """Gradient factors for a script whose batch in one process has `batch` samples; `declared` is the gradient factor
+    """Gradient factors for a script whose batch in one process has `batch` samples. `declared` is the gradient factor
     that the script's optimizer has for a batch of `batch` samples.
 
     The gradients of an output are sums over samples, or means if the output has a `normalization`.

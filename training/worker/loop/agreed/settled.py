@@ -1,4 +1,4 @@
-"""Sum over all workers the gradients that accumulate across a boundary, so that no gradients are lost with a worker."""
+"""Sum accumulated gradients over all workers before a worker may leave, so that no gradients are lost with a worker."""
 
 from __future__ import annotations
 

@@ -69,5 +69,5 @@ def factor_of(raw: UnsummedGradient, gradient: Any) -> float | Literal["clip", "
 
 def factor_text(factor: float) -> str | None:
     """Return the factor as text to compare on all workers, or None if rounding may change the text between workers."""
-    texts = {f"{factor * (1 + shift):.4g}" for shift in (-FACTOR_TOLERANCE, 0.0, FACTOR_TOLERANCE)}
+    texts = {f"{factor * (1 + deviation):.4g}" for deviation in (-FACTOR_TOLERANCE, 0.0, FACTOR_TOLERANCE)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -82,7 +82,7 @@ class StepConsensus:
         self.vote = float64_array(self.vote)
 
     def sums_same_parameters(self, workers: int) -> bool:
-        """Return, after the sum, whether all workers sum the gradients of the same parameters."""
+        """Return whether the sums over the workers show that all workers sum the gradients of the same parameters."""
         return bool(numbers_of(self.vote)[SUMS_START:FLAGS_START].tolist() == [workers * tag for tag in self._sums])
 
     def read_sums(self, workers: int) -> bool:

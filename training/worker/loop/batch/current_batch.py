@@ -9,7 +9,7 @@ from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.arrays import zeros
 from dyntrain.training.worker.loop.batch.changes import UnsummedGradient
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
-from dyntrain.training.worker.loop.batch.owners import Owners
+from dyntrain.training.worker.loop.batch.owners import ArrayOwners
 from dyntrain.training.worker.loop.batch.parts import GradientBuffer
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
@@ -76,7 +76,7 @@ class CurrentBatch:
         self.slices: list[int] | None = None  # samples of each device that has any, if the script has split the batch
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
-        self._owners: Owners | None = None
+        self._owners: ArrayOwners | None = None
         self.is_first = False  # whether this is the loop's first batch in this process
         self.reported_rules: set[str] = set()  # rules of losses that were reported
         self.void = False
@@ -121,11 +121,11 @@ class CurrentBatch:
         if not self.has_next_part:
             self._buffer.put_back(trainer)
 
-    def owners(self, trainers: Sequence[Any]) -> Owners:
+    def owners(self, trainers: Sequence[Any]) -> ArrayOwners:
         """Return which trainers own which arrays, for the arrays that the trainers had at the first call of this
         method.
         """
-        self._owners = self._owners or Owners(trainers)
+        self._owners = self._owners or ArrayOwners(trainers)
         return self._owners
 
     @property
@@ -133,7 +133,7 @@ class CurrentBatch:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def copy_arrays(self, state: TrainingState) -> None:
-        """Copy the arrays that a pass over another worker's sample must not change, so that they can be restored."""
+        """Copy the arrays that a pass over another worker's sample must not change, for `restore_arrays`."""
         own_arrays = [array for arrays in state.own_arrays() for array in arrays]
         own_arrays += [gradient for param in state.accumulated for gradient in param.list_grad()]
         self._copies = [(array, array.copy()) for array in own_arrays]
@@ -224,13 +224,13 @@ class CurrentBatch:
             if not has_gradient(param):
                 continue
             fresh_flags = [array._fresh_grad for array in param.list_data()]
-            is_unused = self.spectates and param.grad_req != "add"
+            drops_gradient = self.spectates and param.grad_req != "add"
             for is_fresh, gradient, device_weight in zip(fresh_flags, param.list_grad(), device_weights, strict=True):
-                if param.grad_req != "add" and (is_unused or not is_fresh):
+                if param.grad_req != "add" and (drops_gradient or not is_fresh):
                     gradient[:] = 0
                 elif weight * device_weight != 1.0:
                     gradient *= weight * device_weight
-            has_samples[index] = 0.0 if is_unused else float(any(fresh_flags))
+            has_samples[index] = 0.0 if drops_gradient else float(any(fresh_flags))
         return has_samples
 
     def read_sums(self, trainer: Any, workers: int) -> bool:

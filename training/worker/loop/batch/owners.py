@@ -8,8 +8,8 @@ from typing import Any
 from dyntrain.training.worker.state.slots import leaves
 
 
-class Owners:
-    """Table of the trainers to which arrays belong, by the ids of the arrays that the trainers have when it is made."""
+class ArrayOwners:
+    """Table of the trainers to which arrays belong, by the ids of the arrays at the time when the table is made."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._weights: dict[int, tuple[Any, int]] = {}  # parameter, and number of the device

@@ -144,7 +144,7 @@ class Rows:
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raise ValueError if `job.rows` is used with options by which a batch's rows do not continue the rows before."""
+    """Raise ValueError if options keep a batch's rows from continuing the last batch's rows, as `job.rows` needs."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:

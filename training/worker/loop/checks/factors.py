@@ -25,7 +25,7 @@ Terms = set[tuple[str, str]]  # (operator, number): see `multiples`
 PRODUCTS_AND_RATIOS = {handle_of(name) for name in PRODUCTS | RATIOS}
 
 
-class Factors:
+class LossFactors:
     """Numbers by which each trainer's losses were multiplied since its last sum of gradients.
 
     `constants`: values of the arrays of one number in the record of the current batch, by name. If the share has one
@@ -49,8 +49,8 @@ class Factors:
 
     @contextmanager
     def assign_terms(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
-        """Assign a loss's terms to the trainers whose weights the loss reaches, when the loss is differentiated in this
-        context.
+        """Assign a loss's terms to the trainers whose weights the loss reaches, when the loss is differentiated in the
+        `with` block.
 
         Several losses may be differentiated before a trainer steps, so a trainer's terms are collected until its next
         sum. `batch`: the batch's number in its update, from 1. The workers' shares differ in size only in an update's

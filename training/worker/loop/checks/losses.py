@@ -3,11 +3,11 @@ values.
 
 In one process, a script trains correctly even if the declaration is wrong. On several workers, a mean that is declared
 as a sum gives wrong updates without an error, because each worker adds a mean. MXNet records how a loss is computed.
-This module examines the record in each epoch, until each trainer has stepped once in the epoch.
+This module examines MXNet's record of each loss in each epoch, until each trainer has stepped once in the epoch.
 
-The record does not show whether a Python number that divides a loss is a count of samples. A count of samples differs
-between workers whose shares differ in size. So the workers compare the numbers in their losses in the first step of
-each generation, in which shares are of unequal size: see `fingerprints`.
+MXNet's record does not show whether a Python number that divides a loss is a count of samples. A count of samples
+differs between workers whose shares differ in size. So the workers compare the numbers in their losses in the first
+step of each generation, in which shares are of unequal size: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
+from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, LossFactors, Terms, name_of
 from dyntrain.training.worker.loop.instrument import Listener
 from dyntrain.training.worker.loop.record.diagnosis import diagnose
 from dyntrain.training.worker.loop.record.losses import UNKNOWN, Loss
@@ -34,7 +34,7 @@ class Losses(Listener):
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
-        self.factors = Factors()
+        self.factors = LossFactors()
         self._judged: set[Any] = set()  # trainers whose losses were examined
         self._examined = 0
         self._hybrids: dict[str, Any] = {}  # symbols of called hybridized blocks, by their names in the record

@@ -1,7 +1,7 @@
 """Find running statistics that a forward pass changes, but that are not part of the job's state.
 
-An example is a BatchNorm's running mean in a net of which a trainer has only the head. Each worker would have a running
-mean of its own, and a joining worker would begin with the initial mean.
+An example is a BatchNorm's running mean in a net of which a trainer has only the head. Without a place in the job's
+state, each worker has a running mean of its own, and a joining worker begins with the initial mean.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunningStatistics(Listener):
                     self._before[param] = param.list_data()[0].copy()
 
     def report_changes(self) -> None:
-        """Report parameters outside of the job's state that the first batch has changed, before anything is summed."""
+        """Report parameters outside of the job's state that the first batch changed, before gradients are summed."""
         loop, state_parameters = self._loop, set(self._loop.state.parameters)
         for param, copy_before in self._before.items():
             has_changed = copy_before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()

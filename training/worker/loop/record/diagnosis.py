@@ -22,11 +22,11 @@ SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 
 
 def diagnose(declared_loss: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
-    """Return the code of the rule that a loss breaks, or None if it breaks none.
+    """Return the code of the rule that a loss breaks, or None if the loss breaks no rule.
 
     `declared_loss`: the trainers' `loss`. `is_declared`: whether the script itself has set `loss`; a declared
     `loss='sum'` breaks no rule. `whole`: whether the kinds of all losses of the update are known, because no further
-    loss is differentiated before it.
+    loss is differentiated before the update.
     """
     if declared_loss == "sum" and is_declared:
         return None

@@ -29,7 +29,7 @@ def place_of(factor: tuple[str, str], step: int) -> int:
     """Return the index at which this step's fingerprint has a 1 for the factor.
 
     Two different factors may have the same place in one step, so that their difference is not seen. Places depend on
-    the step, so the two factors have different places in the next compared step.
+    the step, so two factors with the same place in one step have different places in the next compared step.
     """
     # Not a checksum, with which two factors that collide in one step would collide in all steps
     digest = hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest()
@@ -45,11 +45,11 @@ def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     included, or in the lower quarter, and so on.
     """
     place_marks = [0.0] * FINGERPRINT_SIZE
-    places, level = {place_of(factor, step) for factor in factors if float(factor[1])}, 0
+    places, halvings = {place_of(factor, step) for factor in factors if float(factor[1])}, 0
     while len(places) > MOST_TERMS:
-        level += 1
-        places = {place for place in places if place < PLACES >> level}
-    for place in (*places, SIZES + len(places) - 1, LEVELS + level) if places else ():
+        halvings += 1
+        places = {place for place in places if place < PLACES >> halvings}
+    for place in (*places, SIZES + len(places) - 1, LEVELS + halvings) if places else ():
         place_marks[place] = 1.0
     return place_marks
 

@@ -51,7 +51,7 @@ class Loss:
     def kinds(self) -> set[str]:
         if any(self._nodes[index].divides_backward for index in self.graph.nodes_below(self._top)):
             return {NORMALISED}
-        if self._has_own_backward[self._top]:
+        if self._own_backward_flags[self._top]:
             return {UNKNOWN}
         if not self.several:
             return self._kinds_of_number(self._top)
@@ -66,57 +66,57 @@ class Loss:
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.reduces_within_samples) else ()
 
     @cached_property
-    def _has_own_backward(self) -> list[bool]:
+    def _own_backward_flags(self) -> list[bool]:
         """For each node, whether one of its terms is an operator that defines its own backward pass.
 
         Operators with their own backward pass inside a net's layers do not count.
         """
-        return self.graph.mark_dependents(
-            lambda index, node: node.op in OWN_BACKWARD and self.graph.depends_on_weights[index],
+        return self.graph.dependent_flags(
+            lambda index, node: node.op in OWN_BACKWARD and self.graph.weight_dependence[index],
             lambda node: node.inputs if node.op in LINEAR | MEANS else (),
         )
 
     @cached_property
-    def _has_mean(self) -> list[bool]:
-        return self.graph.mark_dependents(
-            lambda index, node: node.is_mean and self.graph.depends_on_data[index], self._linear_inputs
+    def _mean_flags(self) -> list[bool]:
+        return self.graph.dependent_flags(
+            lambda index, node: node.is_mean and self.graph.data_dependence[index], self._linear_inputs
         )
 
     @cached_property
-    def _has_reduction(self) -> list[bool]:
+    def _reduced_flags(self) -> list[bool]:
         """For each node, whether a sum or a mean over the batch is a factor of the node."""
-        return self.graph.mark_dependents(self.graph.reduces, self._linear_inputs)
+        return self.graph.dependent_flags(self.graph.reduces, self._linear_inputs)
 
     @cached_property
-    def _is_batch_value(self) -> list[bool]:
+    def _batch_value_flags(self) -> list[bool]:
         """For each node, whether elementwise operators compute the node from a value over the batch, such as a count.
 
         In a loss with several numbers, a reduction of data along numbered axes does not count, because the result is
         the length of each sequence.
         """
-        return self.graph.mark_dependents(
+        return self.graph.dependent_flags(
             lambda index, node: (
                 self.graph.reduces(index, node)
-                and not (self.several and node.has_numbered_axes and not self.graph.depends_on_weights[index])
+                and not (self.several and node.has_numbered_axes and not self.graph.weight_dependence[index])
             ),
             lambda node: node.inputs if node.op in ELEMENTWISE else (),
         )
 
     @cached_property
-    def _is_divided_by_count(self) -> list[bool]:
+    def _count_division_flags(self) -> list[bool]:
         """For each node, whether it or one of its factors is divided by a value over the batch, such as a count."""
-        return self.graph.mark_dependents(
-            lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._is_batch_value[node.inputs[1]],
+        return self.graph.dependent_flags(
+            lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._batch_value_flags[node.inputs[1]],
             self._linear_inputs,
         )
 
     @cached_property
-    def _is_curved(self) -> list[bool]:
+    def _curved_flags(self) -> list[bool]:
         """For each node, whether the node depends on a sum, mean or other value over the batch that depends on the
         weights.
         """
-        return self.graph.mark_dependents(
-            lambda index, node: self.graph.reduces(index, node) and self.graph.depends_on_weights[index],
+        return self.graph.dependent_flags(
+            lambda index, node: self.graph.reduces(index, node) and self.graph.weight_dependence[index],
             lambda node: node.value_inputs,
         )
 
@@ -125,7 +125,7 @@ class Loss:
 
         A penalty term may compare weights with their initial values, which look like data in MXNet's record.
         """
-        return PENALTY if self.graph.is_elementwise[index] and self.graph.depends_on_weights[index] else EACH
+        return PENALTY if self.graph.elementwise_flags[index] and self.graph.weight_dependence[index] else EACH
 
     def _terms(self, index: int, kinds: set[str]) -> list[int]:
         """Return the nodes that the node at `index` adds up, also through further additions.
@@ -146,9 +146,9 @@ class Loss:
 
     def _kinds_of_number(self, index: int) -> set[str]:
         node = self._nodes[index]
-        if not self.graph.depends_on_weights[index]:
+        if not self.graph.weight_dependence[index]:
             return set()  # a constant, such as the 0 with which a script begins to add up
-        if not self.graph.depends_on_data[index]:
+        if not self.graph.data_dependence[index]:
             return {WEIGHTS}
         if node.op in MEANS and not node.excludes_named_axes:  # any axis, as one number is left
             return self._kinds_of_mean(node.inputs[0])
@@ -165,21 +165,21 @@ class Loss:
             return set[str]().union(*map(self._kinds_of_number, self._terms(index, TERMS)))
         if (
             node.op in PRODUCTS
-            and len(reduced_inputs := [input_index for input_index in node.inputs if self._has_reduction[input_index]])
+            and len(reduced_inputs := [input_index for input_index in node.inputs if self._reduced_flags[input_index]])
             == 1
         ):
             return self._kinds_of_number(reduced_inputs[0])
-        return {CURVED if self._is_curved[index] else UNKNOWN}
+        return {CURVED if self._curved_flags[index] else UNKNOWN}
 
     def _is_batch_independent(self, index: int) -> bool:
         """Whether the node's value does not depend on the batch, such as that of a length or of an array that the
         script made.
 
-        The workers compare the values of arrays that the script made (see `Factors`).
+        The workers compare the values of arrays that the script made (see `LossFactors`).
         """
         node = self._nodes[index]
-        is_array = node.op == "null" and not self.graph.depends_on_weights[index]
-        return is_array or not (self.graph.depends_on_data[index] or self.graph.depends_on_weights[index])
+        is_array = node.op == "null" and not self.graph.weight_dependence[index]
+        return is_array or not (self.graph.data_dependence[index] or self.graph.weight_dependence[index])
 
     def _kinds_of_sum(self, index: int) -> set[str]:
         """Return the kinds of a loss that is the sum over the node's numbers."""
@@ -212,8 +212,8 @@ class Loss:
         selects_along_batch = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
         return (
             selects_along_batch
-            and self.graph.depends_on_data[node.inputs[0]]
-            and self.graph.depends_on_weights[node.inputs[0]]
+            and self.graph.data_dependence[node.inputs[0]]
+            and self.graph.weight_dependence[node.inputs[0]]
         )
 
     def _kinds_of_array(self, index: int) -> set[str]:
@@ -222,7 +222,7 @@ class Loss:
         Each number belongs to one sample, except in terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[index]
-        if not self.graph.depends_on_data[index] or not self.graph.depends_on_weights[index]:
+        if not self.graph.data_dependence[index] or not self.graph.weight_dependence[index]:
             return set()  # the node counts with each sample also in one process, or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_array, self._terms(index, TERMS | STACKS)))
@@ -230,24 +230,24 @@ class Loss:
             weight_kinds = [
                 self._kinds_of_array(input_index)
                 for input_index in node.inputs
-                if self.graph.depends_on_weights[input_index]
+                if self.graph.weight_dependence[input_index]
             ]
             counted_kinds = (
                 {ALL}
                 for input_index in node.inputs
-                if not self.graph.depends_on_weights[input_index] and self._is_batch_value[input_index]
+                if not self.graph.weight_dependence[input_index] and self._batch_value_flags[input_index]
             )
             return set[str]().union(*weight_kinds, *counted_kinds) or {self._own_kind(index)}
         if node.op in RATIOS and len(node.inputs) > 1:
-            divisor_is_count = self._is_batch_value[node.inputs[1]]
+            divisor_is_count = self._batch_value_flags[node.inputs[1]]
             return {DIVIDED} if divisor_is_count else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
         if node.op in REDUCTIONS:
-            input_has_mean = self._has_mean[node.inputs[0]]
-            if self._has_mean[index]:
+            input_has_mean = self._mean_flags[node.inputs[0]]
+            if self._mean_flags[index]:
                 return {MEAN_ALONG if node.reduces_first_axis and not input_has_mean else MEAN}
             if self.graph.reduces(index, node):
                 if node.op not in SUMS:
                     return {CURVED}
                 return {self._own_kind(index)} - {EACH} or {SUM_ALONG if node.reduces_first_axis else ALL}
-            return {DIVIDED if self._is_divided_by_count[index] else self._own_kind(index)}
+            return {DIVIDED if self._count_division_flags[index] else self._own_kind(index)}
         return {self._own_kind(index)}

@@ -16,7 +16,7 @@ from dyntrain.training.worker.loop.record.operators import (
 )
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
-MOST_FACTORS = 1024  # factors of one node
+MOST_FACTORS = 1024  # most factors of one node
 NUMBER_ATTRIBUTES = ("scalar", "a_min", "a_max")  # attributes of operators that a script sets
 
 

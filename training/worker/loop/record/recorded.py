@@ -69,7 +69,7 @@ class Node:
     @property
     def reduces_first_axis(self) -> bool:
         """Whether the node reduces only the first axis, which is the axis of the batch or of time."""
-        return self.op in REDUCTIONS and not self.excludes_named_axes and _is_first(self.attributes.get("axis", ""))
+        return self.op in REDUCTIONS and not self.excludes_named_axes and _is_axis_0(self.attributes.get("axis", ""))
 
     @property
     def excludes_named_axes(self) -> bool:
@@ -97,12 +97,12 @@ class Graph:
         """
         self.nodes = list[Node]()
         self._hybrids = hybrids
-        (self.top,) = self._add(json.loads(autograd.get_symbol(head).tojson()), None)
+        (self.top,) = self._add_graph(json.loads(autograd.get_symbol(head).tojson()), None)
 
-    def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
+    def _add_graph(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
         """Add the nodes of an MXNet graph to `nodes`; returns the indices of the nodes that are the graph's outputs.
 
-        `inputs`: nodes of the graph's inputs if the graph is that of a hybridized block.
+        `inputs`: nodes of the graph's inputs if the graph belongs to a hybridized block.
         """
         outputs = list[Sequence[int]]()  # for each node of the graph, the numbers of its output nodes
         input_nodes = iter(inputs or ())
@@ -113,12 +113,12 @@ class Graph:
             if inputs is not None and node["op"] == "null":
                 outputs.append([next(input_nodes)])
             elif node["op"] == HYBRID_CALL and node["name"] in self._hybrids:
-                outputs.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), node_inputs))
+                outputs.append(self._add_graph(json.loads(self._hybrids[node["name"]].tojson()), node_inputs))
             else:
                 attributes = node.get("attrs") or {}
                 if (
                     node["op"] in REDUCTIONS
-                    and _is_first(attributes.get("axis", ""))
+                    and _is_axis_0(attributes.get("axis", ""))
                     and self._is_stack(node_inputs[0])
                 ):
                     attributes = {**attributes, "axis": "1"}  # a reduction over stacked losses, within each sample
@@ -127,47 +127,47 @@ class Graph:
         return [_output(outputs[index], output_number) for index, output_number, *_ in graph["heads"]]
 
     def _is_stack(self, index: int) -> bool:
-        return self.nodes[index].op in STACKS_BESIDE and _is_first(self.nodes[index].attributes.get("axis", "0"))
+        return self.nodes[index].op in STACKS_BESIDE and _is_axis_0(self.nodes[index].attributes.get("axis", "0"))
 
-    def mark_dependents(
+    def dependent_flags(
         self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]
     ) -> list[bool]:
         """Return for each node whether `begins` is true for the node or for a node from which it is computed.
 
         `through`: function that returns those inputs of a node that are searched.
         """
-        marks = list[bool]()
+        flags = list[bool]()
         for index, node in enumerate(self.nodes):
-            marks.append(begins(index, node) or any(marks[input_index] for input_index in through(node)))
-        return marks
+            flags.append(begins(index, node) or any(flags[input_index] for input_index in through(node)))
+        return flags
 
     @cached_property
-    def depends_on_data(self) -> list[bool]:
+    def data_dependence(self) -> list[bool]:
         """For each node, whether the node depends on arrays other than weights. In MXNet's record, names of weights
         begin with `var`.
         """
-        return self.mark_dependents(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
+        return self.dependent_flags(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
-    def depends_on_weights(self) -> list[bool]:
-        return self.mark_dependents(
+    def weight_dependence(self) -> list[bool]:
+        return self.dependent_flags(
             lambda index, node: node.op == "null" and node.name.startswith("var"), lambda node: node.value_inputs
         )
 
     @cached_property
-    def is_elementwise(self) -> list[bool]:
+    def elementwise_flags(self) -> list[bool]:
         """For each node, whether elementwise operators compute the node from weights and arrays, without a layer."""
-        marks = list[bool]()
+        flags = list[bool]()
         for node in self.nodes:
-            is_simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.depends_on_data[len(marks)])
-            marks.append(node.op == "null" or (is_simple and all(marks[input_index] for input_index in node.inputs)))
-        return marks
+            no_layer = node.op in ELEMENTWISE or (node.op in DOTS and not self.data_dependence[len(flags)])
+            flags.append(node.op == "null" or (no_layer and all(flags[input_index] for input_index in node.inputs)))
+        return flags
 
     def reduces(self, index: int, node: Node) -> bool:
         """Whether the node is a reduction over the batch, or a length such as the number of samples."""
         return (
             node.op in SHAPES or (node.op in REDUCTIONS and not node.reduces_within_samples)
-        ) and self.depends_on_data[index]
+        ) and self.data_dependence[index]
 
     def nodes_below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
         """Return the node and all nodes from which it is computed, found by following `inputs(node)` of each node."""
@@ -180,13 +180,13 @@ class Graph:
 
 
 def _output(outputs: Sequence[int], output_number: int) -> int:
-    """Return the node of an output with this number; an operator has one node for all outputs, a block may have
-    several.
+    """Return the node of the output with the number `output_number`; an operator has one node for all outputs, a block
+    may have several.
     """
     return outputs[output_number] if len(outputs) > 1 else outputs[0]
 
 
-def _is_first(axis: str) -> bool:
+def _is_axis_0(axis: str) -> bool:
     return re.findall(r"-?\d+", axis) == ["0"]
 
 

@@ -3,8 +3,8 @@
 Parameters that forward passes change are equal on all workers only if all workers make the same passes. So each worker
 finds the parameters that change in its first batch before the update. Parameters that only the script itself writes to,
 outside of its nets, are left out. A void step restores the parameters that forward passes change. The end of an epoch
-restores the values that these parameters had after the last step, because validation may make more forward passes on
-one worker than on another.
+restores the parameters that forward passes change to their values from after the epoch's last step, because validation
+may make more forward passes on one worker than on another.
 """
 
 from __future__ import annotations

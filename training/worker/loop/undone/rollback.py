@@ -95,7 +95,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Overwritten:
+class OverwrittenArray:
     """An array, and its copy from before the script itself wrote to the array, for example to clip weights."""
 
     array: Any  # that the script wrote to
@@ -106,7 +106,7 @@ class Overwritten:
 
 
 @dataclass(frozen=True)
-class Backup:
+class TrainerBackup:
     """Copy of a trainer's weights and optimizer state before its update, in case the step becomes void later."""
 
     trainer: Any
@@ -116,7 +116,7 @@ class Backup:
     values: dict[str, Any]  # the trainer's plain numbers
 
     @classmethod
-    def of(cls, trainer: Any) -> Backup:
+    def of(cls, trainer: Any) -> TrainerBackup:
         arrays = [array for param in trainer._params if differentiable(param) for array in param.list_data()]
         arrays += [
             leaf

@@ -7,13 +7,13 @@ from typing import Any
 from dyntrain.training.worker.loop.batch.current_batch import forget_gradients
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.undone.forward_writes import ForwardWrites
-from dyntrain.training.worker.loop.undone.rollback import Backup, Overwritten, StepSnapshot
+from dyntrain.training.worker.loop.undone.rollback import OverwrittenArray, StepSnapshot, TrainerBackup
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
 
 class Undo:
-    """Copies from which a void step restores the state at the last `mark`.
+    """Copies from which a void step restores the state at the last `mark_state`.
 
     `memories`: the values that the script keeps in job.memory.
     """
@@ -23,9 +23,9 @@ class Undo:
         self._state, self._memories = state, memories
         self._mark: StepSnapshot | None = None
         self._set_since: set[Any] = set()  # parameters that the script has set since the mark
-        self._steps: list[Backup | Overwritten] = []  # since the mark, in order of time
+        self._steps: list[TrainerBackup | OverwrittenArray] = []  # since the mark, in order of time
 
-    def mark(self) -> None:
+    def mark_state(self) -> None:
         """Make the present training state the state that is restored if a later step is void."""
         self._memories.keep(self._state.own)
         self._mark = StepSnapshot(self._state)
@@ -35,7 +35,7 @@ class Undo:
         """Copy the trainer before its update, because the step may become void after the update, if there are several
         trainers.
         """
-        self._steps.append(Backup.of(trainer))
+        self._steps.append(TrainerBackup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
         """Copy `array`, a weight or an optimizer state, before the script writes to it or takes a part of it as an
@@ -43,8 +43,8 @@ class Undo:
 
         Writes to an array that is a part of another array cannot be detected.
         """
-        if not any(isinstance(step_copy, Overwritten) and step_copy.array is array for step_copy in self._steps):
-            self._steps.append(Overwritten(array, array.copy()))
+        if not any(isinstance(step_copy, OverwrittenArray) and step_copy.array is array for step_copy in self._steps):
+            self._steps.append(OverwrittenArray(array, array.copy()))
         if not thread_context.in_block:
             self.forwards.script_writes(array)
 
@@ -60,10 +60,10 @@ class Undo:
             self.forwards.script_wrote(array)
 
     def drop_copies(self) -> None:
-        """Drop the copies made since the last `mark`, because the updates since that mark are final."""
+        """Drop the copies made since the last `mark_state`, because the updates since that mark are final."""
         self._steps.clear()
 
-    def recall(self) -> None:
+    def recall_memories(self) -> None:
         """Restore job.memory and the arrays that the script keeps, so that lines of the script that run again count a
         step only once.
         """

@@ -11,11 +11,11 @@ VOID_AGAIN_ERROR = (
 )
 
 
-class VoidAgain(RuntimeError, Unrecoverable):
+class StepVoidTooOften(RuntimeError, Unrecoverable):
     """The same step was void too often; all workers raise this error."""
 
 
-class AbortedSteps:
+class VoidSteps:
     """Count of void steps at one position.
 
     A script may step different trainers on different workers. Workers that step different trainers wait for each other
@@ -30,6 +30,6 @@ class AbortedSteps:
         self._at = step, workers
 
     def refuse(self, step: int, workers: int) -> None:
-        """Raise VoidAgain if the step was void too often with this number of workers."""
+        """Raise StepVoidTooOften if the step was void too often with this number of workers."""
         if self._times >= MOST_VOIDS and self._at == (step, workers):
-            raise VoidAgain(VOID_AGAIN_ERROR.format(step=step, times=self._times))
+            raise StepVoidTooOften(VOID_AGAIN_ERROR.format(step=step, times=self._times))
