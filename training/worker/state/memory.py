@@ -57,7 +57,10 @@ class Memory:
 
 
 class Memories:
-    """All `job.memory` objects of a job. The argument `own` is the state's dictionary for the job's own values."""
+    """All `job.memory` objects of a job.
+
+    The methods' argument `own` is the state's dictionary for the job's own values.
+    """
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
