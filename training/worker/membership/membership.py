@@ -18,7 +18,7 @@ from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
 
-Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+Key = tuple[str, tuple[int, ...], str]  # name, shape and dtype of a summed array
 COORDINATED_METHODS = (
     "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_sums", "reach", "average_statistics",
     "intend", "stepped", "finished", "script_ended", "failed", "close",
@@ -26,7 +26,7 @@ COORDINATED_METHODS = (
 
 
 class Membership:
-    """The membership of a worker that never has other workers. The subclass CoordinatedMembership is for other jobs."""
+    """The membership of a worker without other workers. CoordinatedMembership is for workers with a coordinator."""
 
     shared = False  # whether the job can have other workers
     probes = False  # whether the first batch is tried in children of this process
@@ -35,7 +35,7 @@ class Membership:
     over = False  # whether the loop has ended, after its epochs or by a stop
     ended = False  # whether the job has ended: no other loop can follow
     numbered = True  # whether this worker has a rank yet
-    local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, number of these, number of the node
+    local_rank, local_size, cross_rank = 0, 1, 0  # rank among its node's workers, their number, rank of its node
     starts = START  # where the current or next loop over epochs begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
@@ -158,7 +158,8 @@ class Membership:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange.
 
-        If necessary, `exchange_again` is called, which makes one more exchange whose success shows the answer.
+        If necessary, `exchange_again` is called, which makes one more exchange that succeeds only if every
+        survivor has the sums.
         """
         return True
 

@@ -36,7 +36,7 @@ from dyntrain.training.worker.membership.zeros import Zeros
 STEPS_PER_MEASUREMENT = 32
 MEASUREMENTS_KEPT = 15
 # When an answer is overdue by so many seconds, another zero is pushed. The time adapts to the speed of the links.
-ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0  # least and most seconds
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0  # least and most seconds until an answer is overdue
 LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
 
@@ -331,7 +331,7 @@ class StepGuard:
             if order.window is not None:
                 gradient_keys = windows_of(gradient_keys)[order.window]
             if order.fills:
-                zeros.fill(gradient_keys)
+                zeros.push_once(gradient_keys)
             else:
                 own_keys = share_of(gradient_keys, order.share, order.shares)
                 arrays = self._awaited_arrays(order.generation)
@@ -344,7 +344,7 @@ class StepGuard:
                     return not is_own_array_pending or (len(key.parts) > 1 and store.has_answer(part))
 
                 max_idle_checks = int(self._round_seconds() / LOOK_SECONDS)
-                zero_rounds = zeros.mend(
+                zero_rounds = zeros.push_until_answered(
                     own_keys, order.count, order.workers, is_answered, lambda: time.sleep(LOOK_SECONDS), max_idle_checks
                 )
         pumped_report = Pumped(
