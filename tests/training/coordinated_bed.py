@@ -39,7 +39,7 @@ class Engine:
         self.log.append("in the group")
         return {"create": 0.0}
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:

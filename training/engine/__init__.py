@@ -78,7 +78,7 @@ class Engine(Protocol):
         all workers have joined.
         """
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         """Prepare a push of gradients. `array` is the gradient that is computed last.
 
         Returns a function that waits until `array` is computed, which is when the push of `array` starts.

@@ -130,7 +130,7 @@ class StepGuard:
             self._arrays, self._phase = arrays, "issue"
         began_at = time.monotonic()
         if len(arrays):
-            self._wait_for_push = self._engine.begin(arrays[0])  # the first layer's, which is computed last
+            self._wait_for_push = self._engine.begin_push(arrays[0])  # the first layer's, which is computed last
         push()
         self._enter_phase("wait")
         lost_error: SumsLost | None = None
