@@ -1,4 +1,4 @@
-"""Membership of a worker with a coordinator: admission, forming of generations, check-in at boundaries, leaving."""
+"""Membership of a worker with a coordinator: admission, forming of generations, check-in between steps, leaving."""
 
 from __future__ import annotations
 

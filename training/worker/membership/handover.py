@@ -1,11 +1,11 @@
-"""Obtains the training state at a boundary, keeps a safe copy of the state, and sends the state to joining workers.
+"""Obtains the training state between steps, keeps a safe copy of the state, and sends the state to joining workers.
 
 At a membership change, the state is obtained and sent on a background thread, while the training thread leaves the old
 group of workers and forms the new one. A worker that holds the state copies the state into its supervisor's memory
 before it reports that it is prepared. After the order `Go` the copy might come too late, as all workers with the state
-may die. At boundaries without a membership change, the worker that writes commits also copies the state into its
-supervisor's memory. If the worker that writes a commit dies, its copy is available long before the commit is on slow
-storage.
+may die. After an epoch or segment without a membership change, the worker that writes commits also copies the state
+into its supervisor's memory. If the worker that writes a commit dies, its copy is available long before the commit is
+on slow storage.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Handover:
         return StateTask(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
-        """Return a copy of the state at a boundary, for a commit.
+        """Return a copy of the state after an epoch or segment, for a commit.
 
         The copy is marked as a safe state on a background thread, during the next step.
         """

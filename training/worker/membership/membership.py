@@ -30,7 +30,7 @@ class Membership:
 
     shared = False  # whether the job can have other workers
     probes = False  # whether the first batch is tried in children of this process
-    stopping = False  # whether the script wants the job to end at the next boundary
+    stopping = False  # whether the script wants the job to end after this epoch or segment
     failure_reported = False  # whether the script's error was reported to the coordinator
     over = False  # whether the loop has ended, after its epochs or by a stop
     ended = False  # whether the job has ended: no other loop can follow
@@ -101,7 +101,7 @@ class Membership:
         return self.starts
 
     def boundary(self, position: Position) -> Position:
-        """Check in at a boundary, and block until the coordinator orders how to continue.
+        """Check in after an epoch or segment, and block until the coordinator orders how to continue.
 
         Returns the position to continue at.
 
@@ -171,9 +171,9 @@ class Membership:
         return True
 
     def average_statistics(self, position: Position) -> None:
-        """Replace BatchNorm's running statistics by their averages over all workers since the last boundary.
+        """Replace BatchNorm's running statistics by their averages over all workers, weighted by samples.
 
-        All workers must call this method at the same boundary.
+        All workers must call this method after the same epoch or segment.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:

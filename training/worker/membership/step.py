@@ -89,11 +89,11 @@ class StepGuard:
         return self._applied
 
     def set_position(self, position: Position) -> None:
-        """Set the position at a boundary.
+        """Set the position after an epoch or segment.
 
-        The position at a boundary may differ from the position after the last step, for example when an epoch starts.
+        The position may differ from the position after the last step, for example when an epoch starts.
 
-        The coordinator's verdict on a step never sets this worker back to a position before the boundary.
+        The coordinator's verdict on a step never sets this worker back into an earlier epoch or segment.
         """
         with self._changed:
             self._applied = position
@@ -173,8 +173,8 @@ class StepGuard:
     def _measure_own_time(self, gradients: Sequence[Any]) -> None:
         """Measure the seconds from the last sums to this worker's own gradients, once in `STEPS_PER_MEASUREMENT` steps.
 
-        The measured time does not depend on other workers. No worker measures the first step after a boundary or after
-        a generation was formed.
+        The measured time does not depend on other workers. No worker measures the first step of an epoch, segment or
+        generation.
         """
         began_at, step_group = self._summed, self._applied.step // STEPS_PER_MEASUREMENT
         if began_at is None or step_group == self._measured:

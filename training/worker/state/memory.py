@@ -1,8 +1,8 @@
 """Keeps values that a script needs to continue at the job's position, as a part of the training state.
 
 The values are numbers, strings and small arrays, which a script reads and sets as attributes. `keep` writes the values
-into the state while no gradients are in flight. `recall` reads the values back at each boundary and after a void step,
-so all workers, including workers that joined later, have values of the same types.
+into the state while no gradients are in flight. `recall` reads the values back after each epoch and segment and after a
+void step, so all workers, including workers that joined later, have values of the same types.
 """
 
 from __future__ import annotations
