@@ -34,7 +34,7 @@ class Store(Protocol):
         """
 
     def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the parts in which the keys with these numbers are pushed.
+        """Return the parts in which the keys with the numbers `key_numbers` are pushed.
 
         Each part has the attributes `length` and `dtype`.
 

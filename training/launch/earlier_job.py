@@ -1,4 +1,4 @@
-"""Reads the last job that was launched in this folder, and decides whether the present launch continues the job."""
+"""Reads the last job that was launched in a folder, and decides whether the present launch continues the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyntrain.training.session.recovery.from_journal import restore_job
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The last job that was launched in this folder. `outcome` is "finished", "failed", or "" for an interrupted job.
+    """The last job that was launched in a folder. `outcome` is "finished", "failed", or "" for an interrupted job.
 
     `position` is the position of the job's last commit.
     """
@@ -46,7 +46,7 @@ class ResumeDecision:
 
 
 def read_earlier_job(directory: Path, cluster: str) -> EarlierJob | None:
-    """Return the last job launched in this folder, or None. Raises LaunchError if the job's files cannot be read."""
+    """Return the last job launched in `directory`, or None. Raises LaunchError if the job's files cannot be read."""
     try:
         current_job = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current_job.job).ledger)

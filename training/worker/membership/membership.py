@@ -177,7 +177,7 @@ class Membership:
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not communicate: methods that would communicate call `leave` instead."""
+        """Prepare a forked child, which must not communicate: its communicating methods call `leave` instead."""
         for method_name in COORDINATED_METHODS:
             setattr(self, method_name, leave)
 

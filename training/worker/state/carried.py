@@ -66,7 +66,7 @@ class CarriedGradients:
         ]
 
     def allocate_packed(self, names: set[str]) -> None:
-        """Allocate the carried gradients that a packed state contains. `names` are the names of its arrays."""
+        """Allocate the carried gradients that a packed state contains. `names` are the packed state's array names."""
         self._arrays = {
             id(param): [zeros_like(data) for data in param.list_data()]
             for i, param in enumerate(self._parameters)

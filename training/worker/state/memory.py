@@ -68,7 +68,7 @@ class Memories:
     def add(self, memory: Memory) -> None:
         """Add a `job.memory` object.
 
-        Raises ValueError if one of its names is in use, as all objects share one namespace.
+        Raises ValueError if a name in `memory` is in use, as all objects share one namespace.
         """
         repeated_names = {name for known_memory in self._memories for name in dir(known_memory)} & set(dir(memory))
         if repeated_names:
