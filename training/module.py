@@ -39,7 +39,7 @@ from dyntrain.training.worker.loop.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.fit import arguments_by_name
 from dyntrain.training.worker.state.module_state import ModuleState
-from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
+from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole_file
 from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be replaced by the class below
 
 __all__ = ["BaseDataIterator", "Module", "ModuleStore", "create"]
@@ -185,7 +185,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         arg_params, aux_params = self.get_params()
         save_checkpoint(prefix, epoch, self.symbol, arg_params, aux_params, remove_amp_cast)
         if save_optimizer_states and WRITER.chosen:
-            with whole(f"{prefix}-{epoch:04d}.states") as file:
+            with whole_file(f"{prefix}-{epoch:04d}.states") as file:
                 self.save_optimizer_states(file)
 
     def _init_training(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ class Children:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output_file,
                 stderr=output_file,
-                env={**os.environ, **exec_child.withhold_unsafe(program.environment, os.environ), MARK_VARIABLE: mark},
+                env={**os.environ, **exec_child.hide_variables(program.environment, os.environ), MARK_VARIABLE: mark},
                 process_group=0,
                 pass_fds=program.inherited,
             )

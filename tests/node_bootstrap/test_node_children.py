@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from dyntrain.node_bootstrap.host.processes import Children, Program
-from dyntrain.training.host.exec_child import withhold_unsafe
+from dyntrain.training.host.exec_child import hide_variables
 from dyntrain.training.host.forkserver import Blank
 
 
@@ -45,7 +45,7 @@ def test_only_the_program_itself_loads_what_the_jobs_environment_names(tmp_path:
 
 def test_what_the_supervisors_own_interpreter_needs_stays() -> None:
     given = {"LD_LIBRARY_PATH": "/ours", "LD_AUDIT": "/theirs", "GCONV_PATH": "/theirs", "PATH": "/bin"}
-    assert withhold_unsafe(given, {"LD_LIBRARY_PATH": "/ours"}) == {
+    assert hide_variables(given, {"LD_LIBRARY_PATH": "/ours"}) == {
         "LD_LIBRARY_PATH": "/ours",
         "DYNTRAIN_LATER_LD_AUDIT": "/theirs",
         "DYNTRAIN_LATER_GCONV_PATH": "/theirs",

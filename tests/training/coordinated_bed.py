@@ -39,7 +39,7 @@ class Engine:
         self.log.append("in the group")
         return {"create": 0.0}
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -82,7 +82,7 @@ class Line:
         for order in self.answers.pop(0) if self.answers else []:
             self.orders.put(order)
 
-    def order(self, seconds: float | None = None) -> Any:
+    def next_order(self, seconds: float | None = None) -> Any:
         if self.orders.empty() and not self.answers:
             raise CoordinatorLost("the test says no more")
         return self.orders.get(timeout=patient(30))

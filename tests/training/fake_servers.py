@@ -136,7 +136,7 @@ class FakeEngine:
         self.sums_end = threading.Event()
         self.sums_end.set()
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         def wait() -> None:
             assert self.sums_end.wait(patient(20))
 

@@ -108,7 +108,7 @@ class Loopback:
         self._store, self.formed = _Store(group), self.formed + 1
         return {"create": 0.0}
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: Any) -> None:

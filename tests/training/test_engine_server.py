@@ -69,7 +69,7 @@ store.flush()
 print("THERE", [there() for there in watches], flush=True)
 paused = []
 has = lambda key, part: watches[key.number]() or (len(key.parts) > 1 and store.has_answer(part))
-paused.append(Zeros(store).mend(keys, 1, 2, has, lambda: time.sleep(0.01), 1000))
+paused.append(Zeros(store).push_until_answered(keys, 1, 2, has, lambda: time.sleep(0.01), 1000))
 print("MENDED", [there() for there in watches], paused, flush=True)
 engine.dissolve()
 print("LEFT", flush=True)

@@ -13,7 +13,7 @@ from dyntrain.controller.contract.reports import JobMember, JobReport
 from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
 from dyntrain.training.coordinator.mirror import WorkerListFiles
 from dyntrain.training.launch.command import Launcher
-from dyntrain.training.launch.host_file import EditResult, FileHosts, Rules, instance_of, judge
+from dyntrain.training.launch.host_file import EditResult, EditRules, FileHosts, instance_of, judge
 from dyntrain.training.launch.plan import parse
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,7 +166,7 @@ def test_m2_a_job_that_comes_back_goes_on_with_its_hosts_and_numbers(tmp_path: P
 
 @given(st.text(alphabet="0123456789.:\n xé", max_size=60))
 def test_m1_no_text_whatever_drops_a_base_host(text: str) -> None:
-    hosts, verdict = judge(text, Rules((A, B), minimum=1))
+    hosts, verdict = judge(text, EditRules((A, B), minimum=1))
     assert verdict is not EditResult.ACCEPTED or {A, B} <= set(hosts)
 
 

@@ -18,7 +18,7 @@ from dyntrain.training.launch import hosts, plan
 from dyntrain.training.launch.command import node_command
 from dyntrain.training.launch.host_file import FileHosts
 from dyntrain.training.launch.hosts import HostError, address_of, decode_text, lines_of, reachable_address
-from dyntrain.training.launch.plan import LaunchError, Plan, parse
+from dyntrain.training.launch.plan import LaunchError, LaunchPlan, parse
 
 A, B, C = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 FAR, NEAR = "198.51.100.1", "198.51.100.2"  # of documents, which no network has
@@ -33,7 +33,7 @@ def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "address_towards", lambda address: NEAR)
 
 
-def plan_of(folder: Path, content: bytes, *more: str, n: int = 2) -> Plan:
+def plan_of(folder: Path, content: bytes, *more: str, n: int = 2) -> LaunchPlan:
     file = folder / "hosts"
     file.write_bytes(content)
     return parse(["-n", str(n), "-H", str(file), *more, "true"])
@@ -142,7 +142,7 @@ def test_an_edit_may_name_hosts_as_the_host_file_does(tmp_path: Path) -> None:
     assert edited.destination(C) == ("-p", "2222", "--", "ubuntu@worker-1")
 
 
-def slots_of(plan: Plan) -> list[int]:
+def slots_of(plan: LaunchPlan) -> list[int]:
     return [plan.workers_per_node or plan.slots.get(host) or 1 for host in plan.hosts]
 
 

@@ -20,21 +20,21 @@ def formed(*members: str) -> events.Formed:
 
 def test_each_node_is_told_once_with_its_part() -> None:
     lines = LauncherLines()
-    assert lines.of(ready(A, "10.0.0.1", base=True)) == [
+    assert lines.lines_for(ready(A, "10.0.0.1", base=True)) == [
         "Found prepare data success file: 10.0.0.1",
         "Launching server node at ip: 10.0.0.1",
         "Launching worker node at ip: 10.0.0.1",
     ]
-    assert lines.of(formed(A)) == []
+    assert lines.lines_for(formed(A)) == []
     joins = ["Found prepare data success file: 10.0.0.2", "Launching new worker jobs: 10.0.0.2"]
-    assert lines.of(ready(B, "10.0.0.2")) == joins
-    assert lines.of(ready(B, "10.0.0.2")) == [], "it has only connected again"
-    assert lines.of(events.Left(instance=B, pid=1, generation=2, at=3.0)) == []
-    assert lines.of(ready(B, "10.0.0.2")) == joins
+    assert lines.lines_for(ready(B, "10.0.0.2")) == joins
+    assert lines.lines_for(ready(B, "10.0.0.2")) == [], "it has only connected again"
+    assert lines.lines_for(events.Left(instance=B, pid=1, generation=2, at=3.0)) == []
+    assert lines.lines_for(ready(B, "10.0.0.2")) == joins
 
 
 def test_an_event_of_an_earlier_version_says_nothing_of_addresses() -> None:
-    assert LauncherLines().of(events.NodeReady(instance=A, attempt=1, at=1.0)) == []
+    assert LauncherLines().lines_for(events.NodeReady(instance=A, attempt=1, at=1.0)) == []
 
 
 @pytest.mark.parametrize("launcher", ["mpi", "sge", "yarn"])

@@ -26,7 +26,7 @@ from dyntrain.training.journal import (
     JobResumed,
 )
 from dyntrain.training.launch.command import CLUSTER, Launcher, launch_lock, main, one_line
-from dyntrain.training.launch.earlier_job import Decision, EarlierJob, decide, read_earlier
+from dyntrain.training.launch.earlier_job import EarlierJob, ResumeDecision, decide, read_earlier_job
 from dyntrain.training.launch.host_file import FileHosts
 from dyntrain.training.launch.plan import LaunchError, parse
 from dyntrain.training.layout import CurrentJob, JobFolder
@@ -62,7 +62,7 @@ def test_with_resume_the_job_goes_on_and_the_first_line_says_from_where(
     outcome: str, position: Position, place: str
 ) -> None:
     decision = decide(EarlierJob(JOB, outcome, position), TRAIN, resume=True)
-    assert decision == Decision(JOB, f"job-1 continues from {place}; without --resume a new job begins")
+    assert decision == ResumeDecision(JOB, f"job-1 continues from {place}; without --resume a new job begins")
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,15 @@ def test_what_came_of_a_job_is_read_from_its_journal(
     tmp_path: Path, entries: Sequence[Entry], outcome: str, position: Position
 ) -> None:
     job = left(tmp_path, *entries)
-    assert read_earlier(tmp_path, CLUSTER) == EarlierJob(job, outcome, position)
+    assert read_earlier_job(tmp_path, CLUSTER) == EarlierJob(job, outcome, position)
 
 
 def test_a_folder_without_a_job_has_none_and_one_that_cannot_be_read_says_so(tmp_path: Path) -> None:
-    assert read_earlier(tmp_path, CLUSTER) is None
+    assert read_earlier_job(tmp_path, CLUSTER) is None
     left(tmp_path)
     (tmp_path / "dyntrain" / CLUSTER / "current-job").write_text("{")
     with pytest.raises(LaunchError, match="the job of an earlier launch in this folder cannot be read"):
-        read_earlier(tmp_path, CLUSTER)
+        read_earlier_job(tmp_path, CLUSTER)
 
 
 def test_a_cluster_goes_on_with_a_job_that_was_resumed_and_not_with_one_that_is_closed(tmp_path: Path) -> None:

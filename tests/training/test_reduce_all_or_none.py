@@ -33,7 +33,7 @@ class AllReduce:
         self.ends, self.sums = ends, 0
         self.waits, self.broken = threading.Event(), threading.Event()
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: Any) -> None:

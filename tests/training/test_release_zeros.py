@@ -46,7 +46,7 @@ class Member:
         def has(key: Key, part: Part) -> bool:
             return not watches or watches[key.number]() or (len(key.parts) > 1 and self.store.has_answer(part))
 
-        self.rounds += self.zeros.mend(mine, lost, self.servers.workers, has, self.pause, 3)
+        self.rounds += self.zeros.push_until_answered(mine, lost, self.servers.workers, has, self.pause, 3)
         assert self.rounds < 50, "it would go on for ever"
 
     def pause(self) -> None:
@@ -62,7 +62,7 @@ def freed(
         member.push()
     dies()
     for member in members[waiting:]:
-        member.zeros.fill(servers.keys)
+        member.zeros.push_once(servers.keys)
     for place in order:
         if place < len(members):
             members[place].mend(place, len(members), lost)
@@ -103,7 +103,7 @@ def test_t7_what_a_lost_worker_sent_last_may_come_when_others_push_in_its_place_
     for member in members[:waiting]:
         member.push()
     for member in members[waiting:]:
-        member.zeros.fill(servers.keys)
+        member.zeros.push_once(servers.keys)
     servers.late = late
     for place in order:
         if place < len(members):

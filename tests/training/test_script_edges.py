@@ -140,7 +140,7 @@ def test_statistics_of_two_nets_with_the_same_names_are_all_averaged() -> None:
         return network
 
     trainers = [gluon.Trainer(net().collect_params(), "sgd") for _ in range(2)]
-    pairs = TrainingState(SimpleNamespace(collect_params=dict), *trainers)._running_pairs()
+    pairs = TrainingState(SimpleNamespace(collect_params=dict), *trainers)._mean_variance_pairs()
     assert len({id(half.copies[0]) for pair in pairs for half in pair}) == 4
 
 

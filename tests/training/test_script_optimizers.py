@@ -125,10 +125,10 @@ def test_states_that_are_loaded_before_their_first_update_stay_what_they_are() -
     net = mlp()
     trainer = ElasticJob.join().trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
     state = TrainingState(net, trainer)
-    assert len(state.optimizer_states.untouched_states) == 4
+    assert len(state.optimizer_states.untouched_state_numbers) == 4
     updater = trainer._updaters[0]
     updater.set_states(pickle.dumps({i: mx.nd.ones_like(each) for i, each in updater.states.items()}))
-    assert state.optimizer_states.untouched_states == []
+    assert state.optimizer_states.untouched_state_numbers == []
     loaded = states_of(trainer)
     other = mlp()
     joiner = ElasticJob.join().trainer(other.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
@@ -137,7 +137,7 @@ def test_states_that_are_loaded_before_their_first_update_stay_what_they_are() -
     for one, each in ((trainer, state), (joiner, received)):
         for param in one._params:
             param.list_data()[0]._fresh_grad = True
-        each.optimizer_states.begin(one)
+        each.optimizer_states.recreate_unused(one)
         assert states_of(one) == loaded
 
 

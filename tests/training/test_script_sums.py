@@ -294,7 +294,7 @@ class Engine:
     release = "zeros"
     seconds = 0.0
 
-    def begin(self, array: object) -> Callable[[], None]:
+    def begin_push(self, array: object) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: object) -> None:

@@ -161,7 +161,7 @@ def test_a_script_that_logs_everything_logs_no_token(
     client = connect(coordinator.port)
     line, _ = coordinator.next()
     say(line, FORM)
-    assert client.order(patient(20)) == FORM
+    assert client.next_order(patient(20)) == FORM
     assert not [record for record in caplog.records if record.name.startswith("websockets.client")]
     assert not [record for record in caplog.records if record.name == channel.QUIET_LOGGER.name]
 
@@ -173,7 +173,7 @@ def test_t17_a_dropped_worker_comes_back_says_where_it_is_and_repeats_what_was_n
     line, hello = coordinator.next()
     assert (hello.generation, hello.stage) == (None, "stands")
     say(line, FORM)
-    assert client.order(patient(20)) == FORM
+    assert client.next_order(patient(20)) == FORM
     client.say(Prepared(generation=3), awaits_answer=True)
     assert hears(line) == Prepared(generation=3)
     coordinator.drop(line)
@@ -181,7 +181,7 @@ def test_t17_a_dropped_worker_comes_back_says_where_it_is_and_repeats_what_was_n
     assert (hello.generation, hello.stage) == (3, "prepares")
     assert hears(line) == Prepared(generation=3)
     say(line, Go(generation=3))
-    assert client.order(patient(20)) == Go(generation=3)
+    assert client.next_order(patient(20)) == Go(generation=3)
     coordinator.drop(line)
     line, hello = coordinator.next()
     assert hello.stage == "creates", "what was answered is not said again"
@@ -193,16 +193,16 @@ def test_t17_orders_that_come_twice_reach_the_training_thread_once(
     client = connect(coordinator.port)
     line, _ = coordinator.next()
     say(line, FORM, FORM, Go(generation=3), Go(generation=3), Go(generation=2))
-    assert [client.order(patient(20)).type for _ in range(2)] == ["form", "go"]
+    assert [client.next_order(patient(20)).type for _ in range(2)] == ["form", "go"]
     at = [Position(epoch=1, offset=0, step=step) for step in (1, 2)]
     client.say(CheckIn(generation=3, position=at[0], pid=1), awaits_answer=True)
     hears(line)
     first, second = (Proceed(generation=3, position=position) for position in at)
     say(line, first, first)
-    assert client.order(patient(20)) == first
+    assert client.next_order(patient(20)) == first
     client.say(CheckIn(generation=3, position=at[1], pid=1), awaits_answer=True)
     say(line, first, second)
-    assert client.order(patient(20)) == second, "the old word does not let it step on from the next boundary"
+    assert client.next_order(patient(20)) == second, "the old word does not let it step on from the next boundary"
 
 
 def test_one_thread_alone_reads_and_writes_a_tls_session(
@@ -228,7 +228,7 @@ def test_one_thread_alone_reads_and_writes_a_tls_session(
     client = connect(coordinator.port)
     line, _ = coordinator.next()
     say(line, FORM)
-    assert client.order(patient(20)) == FORM
+    assert client.next_order(patient(20)) == FORM
     client.say(Prepared(generation=3), awaits_answer=True)
     assert hears(line) == Prepared(generation=3)
     assert [len(used) for used in threads.values()] == [1, 1], "the worker's session, and the coordinator's"
@@ -252,7 +252,7 @@ def test_a_worker_gives_up_after_the_patience_of_the_jobs_own_clocks(connect: Ca
     drawn = random.getstate()
     client = connect(port, liveness=2.0)
     with pytest.raises(CoordinatorLost, match="for 6 s"):
-        client.order(patient(20))
+        client.next_order(patient(20))
     assert random.getstate() == drawn, "what the script draws after it would be something else"
 
 
@@ -277,7 +277,7 @@ def test_a_server_that_takes_connections_and_never_answers_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = connect(silent.getsockname()[1], Impatient())
         with pytest.raises(CoordinatorLost, match=r"the coordinator at .* was unreachable"):
-            client.order(patient(20))
+            client.next_order(patient(20))
 
 
 def test_a_message_of_another_protocol_ends_the_connection_and_not_the_worker(
@@ -300,7 +300,7 @@ def test_a_refused_worker_ends_and_one_whose_training_thread_is_blocked_is_ended
     line, _ = coordinator.next()
     say(line, Refused(reason="generation 2 is over"))
     with pytest.raises(CoordinatorLost, match="generation 2 is over"):
-        client.order(patient(20))
+        client.next_order(patient(20))
     assert ended.get(timeout=patient(20)) == 75, "the supervisor starts another"
 
 
@@ -337,8 +337,8 @@ def test_an_error_on_the_reading_thread_reaches_the_training_thread(
     client = CoordinatorClient(control, hello, fails, end=print)
     line, _ = coordinator.next()
     say(line, FORM)
-    client.order(patient(20))
+    client.next_order(patient(20))
     line.send('{"type": "abort", "generation": 3}')
     with pytest.raises(RuntimeError, match="the step guard is broken"):
-        client.order(patient(20))
+        client.next_order(patient(20))
     client.close()

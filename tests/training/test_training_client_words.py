@@ -125,7 +125,7 @@ def test_what_awaits_an_answer_is_said_again_after_the_hello_and_what_does_not_i
     line, hello = bed.line()
     assert hello.stage == "stands"
     line.order(FORM)
-    assert client.order(patient(30)) == FORM
+    assert client.next_order(patient(30)) == FORM
     client.say(Prepared(generation=3), awaits_answer=True)
     client.say(PROGRESS)
     assert [line.next() for _ in range(2)] == [Prepared(generation=3), PROGRESS]
@@ -174,7 +174,7 @@ def test_orders_that_cannot_wait_go_past_the_training_thread_and_no_others(bed: 
     line.order(Abort(generation=3))
     line.order(Abort(generation=2))
     line.order(FORM.model_copy(update={"generation": 4}))
-    assert [client.order(patient(30)).generation for _ in range(2)] == [3, 4]
+    assert [client.next_order(patient(30)).generation for _ in range(2)] == [3, 4]
     assert bed.urgent == [Abort(generation=3)], "of another generation nobody is told"
     assert not client.has_order
 
@@ -187,7 +187,7 @@ def test_a_line_that_breaks_while_something_is_said_is_no_error_of_the_script(be
         line = bed.lines.get(timeout=patient(30))
         wait_for(lambda: client._connection is not None, 30)
         line.order(FORM)
-        assert client.order(patient(30)) == FORM
+        assert client.next_order(patient(30)) == FORM
         check_in = CheckIn(generation=3, position=AT, pid=1)
         client.say(check_in, awaits_answer=True)
         bed.breaks = False
@@ -203,7 +203,7 @@ def test_without_a_line_only_what_awaits_an_answer_waits_for_the_next(
 ) -> None:
     line, _ = bed.line()
     line.order(FORM)
-    assert client.order(patient(30)) == FORM
+    assert client.next_order(patient(30)) == FORM
     with monkeypatch.context() as down:
         down.setattr(module, "open_connection", refused)
         line.close()
@@ -235,12 +235,12 @@ def test_patience_begins_anew_with_each_connection_and_ends(
     assert not client.has_order, "it looks for its coordinator as long as the clocks say"
     now[0] += patience + 1
     with pytest.raises(CoordinatorLost, match="the coordinator at wss://first:1 was unreachable"):
-        client.order(patient(30))
+        client.next_order(patient(30))
 
 
 def test_a_worker_that_waits_for_no_order_is_told_so_in_its_own_time(bed: Bed, client: CoordinatorClient) -> None:
     with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
-        client.order(0.01)
+        client.next_order(0.01)
 
 
 def test_a_client_that_is_closed_connects_no_more(bed: Bed, client: CoordinatorClient) -> None:

@@ -158,7 +158,7 @@ def committing(folder: Path, sent: list[Any], look: Callable[[Any], None] = lamb
 
 
 def written(commits: CommitWriter, block: bytes, position: Position = AT) -> None:
-    commits.begin(3, position, memoryview(block))
+    commits.begin_commit(3, position, memoryview(block))
     assert commits._thread is not None
     commits._thread.join()
     assert not commits.is_writing

@@ -151,7 +151,7 @@ def test_a_member_hands_out_its_state_to_those_who_lack_it_until_all_have_formed
     holder.prepare(order)
     behind = form(sources=(Source(instance_id=HERE, host=HOST, port=holder.handover.port),))
     assert joiner.prepare(behind).state.result(patient(30)).block[-1] == 7
-    holder.handover.release(order)
+    holder.handover.stop_offering(order)
     holder.preparation.result().state.result(patient(30))
     late.handover._control = late.handover._control.model_copy(update={"progress_seconds": 0.2})
     with pytest.raises(TransferError):

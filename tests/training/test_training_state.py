@@ -87,7 +87,7 @@ def test_what_is_looked_at_at_each_boundary_is_read_where_it_lies(monkeypatch: p
     train(net, trainer, 2)
     positions = [Position(epoch=0, offset=0, step=step) for step in range(20)]
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(training_state, "in_place", lambda array: None)
+        elsewhere.setattr(training_state, "byte_view", lambda array: None)
         by_operators = [state.sampled_checksums(at) for at in positions]
     monkeypatch.setattr(mx.nd, "take", None)
     assert [state.sampled_checksums(at) for at in positions] == by_operators

@@ -47,7 +47,7 @@ class Control:
         self.guard = StepGuard(self, self.sent.append)  # type: ignore[arg-type]
         self.guard.formed(3, AT)
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: Any) -> None:

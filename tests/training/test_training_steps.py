@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 class Engine:
     release = "zeros"
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, gradient: Gradient) -> None:

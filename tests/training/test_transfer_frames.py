@@ -15,7 +15,7 @@ from dyntrain.training.worker.transfer.stream import (
     MAX_WORDS_BYTES,
     SALT_BYTES,
     TAG_BYTES,
-    Kind,
+    FrameKind,
     Receiver,
     StreamError,
     seal,
@@ -34,7 +34,11 @@ both = pytest.mark.parametrize("clear", [False, True], ids=["sealed", "clear"])
 def frames(clear: bool, salt: bytes = SALT, token: str = TOKEN) -> list[bytes]:
     """{size}, three chunks, {name}; as they are on the line."""
     closes, lines = seal(token, salt, clear), []
-    for kind, data in [(Kind.WORDS, b'{"size": 1}'), *((Kind.CHUNK, each) for each in CHUNKS), (Kind.WORDS, b"{}")]:
+    for kind, data in [
+        (FrameKind.WORDS, b'{"size": 1}'),
+        *((FrameKind.CHUNK, each) for each in CHUNKS),
+        (FrameKind.WORDS, b"{}"),
+    ]:
         line: Any = Bytes()
         send(line, closes, kind, memoryview(data))
         lines.append(line.sent)
@@ -46,11 +50,11 @@ def received(line: bytes, clear: bool, salt: bytes = SALT) -> list[Any]:
     receiver, opened = Receiver(Bytes(line), seal(TOKEN, salt, clear), 1000), list[Any]()  # type: ignore[arg-type]
     for expected in [None, *CHUNKS, None]:
         kind, sealed = receiver.next()
-        if kind is Kind.WORDS and expected is None:
+        if kind is FrameKind.WORDS and expected is None:
             opened.append(receiver.words(sealed))
-        elif kind is Kind.CHUNK and expected is not None:
+        elif kind is FrameKind.CHUNK and expected is not None:
             into = memoryview(bytearray(len(expected)))
-            receiver.chunk(sealed, into)
+            receiver.open_chunk(sealed, into)
             opened.append(bytes(into))
         else:
             raise StreamError("another kind than belongs here")
@@ -66,7 +70,7 @@ def test_what_is_sent_is_what_is_received_with_signs_of_life_between(clear: bool
     line: Any = Bytes()
     send_sign_of_life(line)
     kind, nothing = Receiver(Bytes(line.sent), seal(TOKEN, SALT, clear), 10).next()  # type: ignore[arg-type]
-    assert (kind, len(nothing)) == (Kind.WAIT, 0)
+    assert (kind, len(nothing)) == (FrameKind.WAIT, 0)
 
 
 @both
@@ -95,10 +99,10 @@ def test_no_frame_can_be_of_another_kind(clear: bool) -> None:
     """Words that are written into a weight, or weights that say what the state is called."""
     words, chunk, *_ = frames(clear)
     kind, sealed = Receiver(Bytes(b"\2" + words[1:]), seal(TOKEN, SALT, clear), 1000).next()  # type: ignore[arg-type]
-    assert kind is Kind.CHUNK
+    assert kind is FrameKind.CHUNK
     into = memoryview(bytearray(len(sealed) - TAG_BYTES))
     with pytest.raises(StreamError):
-        Receiver(Bytes(), seal(TOKEN, SALT, clear), 1000).chunk(sealed, into)  # type: ignore[arg-type]
+        Receiver(Bytes(), seal(TOKEN, SALT, clear), 1000).open_chunk(sealed, into)  # type: ignore[arg-type]
     receiver = Receiver(Bytes(words + b"\1" + chunk[1:]), seal(TOKEN, SALT, clear), 1000)  # type: ignore[arg-type]
     receiver.words(receiver.next()[1])
     with pytest.raises(StreamError, match="damaged"):
@@ -134,13 +138,13 @@ def test_what_is_no_frame_makes_nobody_wait_for_its_bytes(kind: int, size: int) 
 def test_frames_of_any_size_up_to_the_largest_are_taken(size: int) -> None:
     line: Any = Bytes()
     closes, opens = seal(TOKEN, SALT, True), seal(TOKEN, SALT, True)
-    send(line, closes, Kind.CHUNK, memoryview(b"x" * size))
+    send(line, closes, FrameKind.CHUNK, memoryview(b"x" * size))
     source, target = socket.socketpair()
     with source, target:
         sender = threading.Thread(target=source.sendall, args=(line.sent,))
         sender.start()
         receiver, into = Receiver(target, opens, MAX_CHUNK_BYTES), memoryview(bytearray(size))
-        receiver.chunk(receiver.next()[1], into)
+        receiver.open_chunk(receiver.next()[1], into)
         sender.join()
     assert bytes(into) == b"x" * size
 
@@ -149,7 +153,7 @@ def test_frames_of_any_size_up_to_the_largest_are_taken(size: int) -> None:
 def test_a_chunk_of_another_length_than_its_place_is_refused(more: int) -> None:
     receiver, [_, chunk, *_] = Receiver(Bytes(), seal(TOKEN, SALT, True), 100), frames(True)  # type: ignore[arg-type]
     with pytest.raises(StreamError, match="bytes arrived instead of"):
-        receiver.chunk(memoryview(chunk)[5:], memoryview(bytearray(len(CHUNKS[0]) + more)))
+        receiver.open_chunk(memoryview(chunk)[5:], memoryview(bytearray(len(CHUNKS[0]) + more)))
 
 
 # ---- feeds

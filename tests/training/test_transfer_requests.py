@@ -20,7 +20,7 @@ from dyntrain.training.worker.transfer.stream import (
     MAX_WORDS_BYTES,
     SALT_BYTES,
     TAG_BYTES,
-    Kind,
+    FrameKind,
     Receiver,
     StreamError,
     proof,
@@ -61,11 +61,11 @@ def said_to(server: StateServer, **fields: Any) -> list[Any] | None:
     with contextlib.suppress(StreamError):
         while True:
             kind, sealed = receiver.next()
-            if kind is Kind.WORDS:
+            if kind is FrameKind.WORDS:
                 contents.append(receiver.words(sealed))
             else:
                 into = memoryview(bytearray(len(sealed) - TAG_BYTES))
-                receiver.chunk(sealed, into)
+                receiver.open_chunk(sealed, into)
                 contents.append(bytes(into))
     return contents
 

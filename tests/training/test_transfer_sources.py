@@ -21,12 +21,12 @@ from dyntrain.training.worker.transfer.fetching import (
     FetchRequest,
     Superseded,
     TransferError,
-    _Fetch,
+    _StateFetch,
     fetch,
 )
 from dyntrain.training.worker.transfer.stream import (
     SALT_BYTES,
-    Kind,
+    FrameKind,
     StreamError,
     seal,
     send,
@@ -72,7 +72,7 @@ def asks(*sources: tuple[str, int], seconds: float = 0.3, **more: Any) -> Any:
 
 
 def asks_once(address: tuple[str, int]) -> Feed:
-    return _Fetch(FetchRequest(7, TOKEN, [address], allocate)).take_from(*address, time.monotonic() + patient(60))
+    return _StateFetch(FetchRequest(7, TOKEN, [address], allocate)).fetch_from(*address, time.monotonic() + patient(60))
 
 
 WORDS = {"size": 10, "chunk": 4, "first": 0, "origin": "i-source"}
@@ -112,10 +112,10 @@ def test_a_source_that_leaves_something_out_is_not_believed(source: Any, missing
         asks_once(source(lambda line, closes: send_words(line, closes, words)))
 
 
-@pytest.mark.parametrize("first", [Kind.CHUNK, Kind.WORDS])
-def test_what_comes_where_something_else_belongs_is_not_taken(source: Any, first: Kind) -> None:
+@pytest.mark.parametrize("first", [FrameKind.CHUNK, FrameKind.WORDS])
+def test_what_comes_where_something_else_belongs_is_not_taken(source: Any, first: FrameKind) -> None:
     def answer(line: Any, closes: Any) -> None:
-        if first is Kind.WORDS:
+        if first is FrameKind.WORDS:
             send_words(line, closes, WORDS)
         send(line, closes, first, memoryview(b'{"name":1}'))
 
@@ -142,27 +142,27 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
 
     def cut(line: Any, closes: Any) -> None:
         send_words(line, closes, WORDS)
-        send(line, closes, Kind.CHUNK, memoryview(b"0123"))
+        send(line, closes, FrameKind.CHUNK, memoryview(b"0123"))
 
     def rest(line: Any, closes: Any) -> None:
         send_words(line, closes, {**WORDS, **says})
         for part in [b"0123", b"4567", b"89"][1 if goes_on else 0 :]:
-            send(line, closes, Kind.CHUNK, memoryview(part))
+            send(line, closes, FrameKind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
     REQUESTS.clear()
-    work = _Fetch(FetchRequest(7, TOKEN, [], allocate, feeds.append))
+    work = _StateFetch(FetchRequest(7, TOKEN, [], allocate, feeds.append))
     until = time.monotonic() + patient(60)
     with pytest.raises(StreamError, match="closed"):
-        work.take_from(*source(cut), until)
+        work.fetch_from(*source(cut), until)
     assert work.received_bytes == 4
     assert (REQUESTS[0]["origin"], REQUESTS[0]["first"], REQUESTS[0]["generation"]) == (None, 0, 7)
     if goes_on is None:
         with pytest.raises(StreamError, match="the source begins at chunk"):
-            work.take_from(*source(rest), until)
+            work.fetch_from(*source(rest), until)
         assert len(feeds) == 1
         return
-    feed = work.take_from(*source(rest), until)
+    feed = work.fetch_from(*source(rest), until)
     assert bytes(feed.block) == b"0123456789"
     assert feeds == ([feed] if goes_on else [feeds[0], feed])
     assert (REQUESTS[1]["origin"], REQUESTS[1]["first"]) == ("i-source", 1), "what it has is not sent again"
@@ -175,8 +175,8 @@ def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source:
 
     def answer(line: Any, closes: Any) -> None:
         send_words(line, closes, WORDS)
-        send(line, closes, Kind.CHUNK, memoryview(b"0123"))
-        send(line, closes, Kind.CHUNK, memoryview(b"4567"))
+        send(line, closes, FrameKind.CHUNK, memoryview(b"0123"))
+        send(line, closes, FrameKind.CHUNK, memoryview(b"4567"))
 
     def come(received: int, size: int) -> None:
         nonlocal wanted
@@ -203,7 +203,7 @@ def test_a_state_that_is_not_what_its_name_says_is_given_to_nobody(source: Any, 
         connections.append(line)
         send_words(line, closes, WORDS)
         for part in (b"0123", b"4567", b"89"):
-            send(line, closes, Kind.CHUNK, memoryview(part))
+            send(line, closes, FrameKind.CHUNK, memoryview(part))
         send_words(line, closes, {} if name is None else {"name": name})
 
     with pytest.raises(TransferError, match="its checksum is wrong"):
@@ -230,7 +230,7 @@ def test_how_much_has_come_is_told_chunk_by_chunk(source: Any) -> None:
     def answer(line: Any, closes: Any) -> None:
         send_words(line, closes, WORDS)
         for part in (b"0123", b"4567", b"89"):
-            send(line, closes, Kind.CHUNK, memoryview(part))
+            send(line, closes, FrameKind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
     feed = asks(source(answer), seconds=patient(60), on_progress=lambda got, size: progress.append((got, size)))

@@ -34,7 +34,7 @@ class Store(Protocol):
         """
 
     def parts_of(self, key_numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the parts in which the keys with these numbers are pushed.
+        """Return the parts in which the keys with the numbers `key_numbers` are pushed.
 
         Each part has the attributes `length` and `dtype`.
 
@@ -78,7 +78,7 @@ class Engine(Protocol):
         all workers have joined.
         """
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         """Prepare a push of gradients. `array` is the gradient that is computed last.
 
         Returns a function that waits until `array` is computed, which is when the push of `array` starts.

@@ -81,19 +81,19 @@ class AllReduce:
         self._store = HorovodStore(self._hvd)
         return {"create": time.monotonic() - began_at, "init": 0.0}
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: Any) -> None:
         try:
             array.wait_to_read()
         except mx.base.MXNetError as error:
-            self._ended = self._ended or self._has_ended()
+            self._ended = self._ended or self._thread_has_ended()
             if not self._ended:  # an operator of the script's has failed
                 raise
             raise SumsLost(str(error).strip().splitlines()[-1]) from None
 
-    def _has_ended(self) -> bool:
+    def _thread_has_ended(self) -> bool:
         """Whether Horovod's background thread has ended.
 
         A test request shows whether the thread has ended, as error texts are not reliable.

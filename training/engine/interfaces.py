@@ -14,7 +14,7 @@ _NAME_BYTES = 16  # most bytes of an interface's name, with its final zero
 def interface_of(address: str) -> str:
     """Return the name of the interface whose first IPv4 address is `address`.
 
-    Raises OSError if no interface has this address.
+    Raises OSError if no interface has `address`.
     """
     if ipaddress.ip_address(address).is_loopback:
         return "lo"

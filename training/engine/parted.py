@@ -51,7 +51,7 @@ class PartedStore:
                 answer_mark.follow(output_slices[0])
 
     def parts_of(self, key_numbers: Sequence[int]) -> list[Part]:
-        """Return all parts of the keys with these numbers, in the order of `key_numbers`."""
+        """Return all parts of the keys with the numbers `key_numbers`, in this order."""
         key_names = list(self._by_key)
         return [part for key_number in key_numbers for part in self._by_key[key_names[key_number]]]
 

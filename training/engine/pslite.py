@@ -61,7 +61,7 @@ class PsLite:
         self._store = PartedStore(self._native, parts)
         return {"create": created_at - began_at, "init": time.monotonic() - created_at}
 
-    def begin(self, array: Any) -> Callable[[], None]:
+    def begin_push(self, array: Any) -> Callable[[], None]:
         wait_for_gradient: Callable[[], None] = (
             first_element_of(array).copy().wait_to_read
         )  # a copy: the array itself waits for its answer

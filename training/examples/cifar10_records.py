@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.state.saved_model import whole
+from dyntrain.training.worker.state.saved_model import whole_file
 
 
 def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> None:
@@ -21,7 +21,7 @@ def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray
 
     The file exists under its name only once it is complete.
     """
-    with whole(str(file)) as partial_path:
+    with whole_file(str(file)) as partial_path:
         record_writer = mx.recordio.MXRecordIO(partial_path, "w")
         try:
             for image_number, (label, image) in enumerate(zip(labels, images, strict=True)):

@@ -1,7 +1,4 @@
-"""Opens a boto3 session with the credentials that boto3 finds.
-
-On EC2 these are the credentials of the instance's role.
-"""
+"""Opens a boto3 session with the credentials that boto3 finds: on EC2, those of the instance's role."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard
 def session(region: str | None = None) -> boto3.session.Session:
     """Make a session.
 
-    Raises NoCredentialsError if boto3 finds no credentials, as a client made without credentials never gets any later.
+    Raises NoCredentialsError if boto3 finds no credentials, as a client without credentials never gets any later.
     """
     aws_session = boto3.session.Session(region_name=region)
     if aws_session.get_credentials() is None:

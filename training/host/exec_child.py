@@ -63,7 +63,7 @@ def switch_user(user_name: str) -> bool:
     return True
 
 
-def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
+def hide_variables(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
     """Rename variables such as LD_PRELOAD, which could make a process load another user's files while it runs as root.
 
     Variables with the supervisor's own values are not renamed, as the supervisor's interpreter may need them.
@@ -77,8 +77,8 @@ def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapp
     }
 
 
-def restore_withheld() -> None:
-    """Restore the variables that `withhold_unsafe` renamed, once this process runs as its final user."""
+def restore_variables() -> None:
+    """Restore the variables that `hide_variables` renamed, once this process runs as its final user."""
     for variable_name in [variable_name for variable_name in os.environ if variable_name.startswith(WITHHELD_PREFIX)]:
         os.environ[variable_name.removeprefix(WITHHELD_PREFIX)] = os.environ.pop(variable_name)
 
@@ -104,7 +104,7 @@ def main(parent: int, nice: int, command: list[str]) -> int:
     except OSError as error:
         print(f"cannot set the signal for the supervisor's death: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
         return 126
-    restore_withheld()
+    restore_variables()
     for signal_number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that
         signal.signal(signal_number, signal.SIG_DFL)
     try:

@@ -4,9 +4,9 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
         python train.py --kv-store dist_device_sync
 
 The job's directory is the current directory, which all hosts must share. The launcher creates the file `host_worker` in
-this directory. A host joins the job when its address is added to the file, and leaves when its address is removed
-(`dyntrain.training.launch.host_file`). The launcher's process is also the job's coordinator. When the launcher ends,
-all processes that it started end too. On a cluster's node, another process is the coordinator
+the job's directory. A host joins the job when its address is added to `host_worker`, and leaves when its address is
+removed (`dyntrain.training.launch.host_file`). The launcher's process is also the job's coordinator. When the launcher
+ends, all processes that it started end too. On a cluster's node, another process is the coordinator
 (`dyntrain.training.launch.on_cluster`).
 """
 
@@ -30,12 +30,12 @@ from dyntrain.training.coordinator.current_job import begin_job, commits_below
 from dyntrain.training.coordinator.host_log import HOST_LOG
 from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.host.parentage import descendants, kill_all
-from dyntrain.training.launch.curves import curves
-from dyntrain.training.launch.earlier_job import decide, read_earlier
+from dyntrain.training.launch.curves import write_curves
+from dyntrain.training.launch.earlier_job import decide, read_earlier_job
 from dyntrain.training.launch.host_file import FileHosts, instance_of
 from dyntrain.training.launch.hosts import address_of, reachable_address
-from dyntrain.training.launch.on_cluster import desk_path, launch_on_cluster
-from dyntrain.training.launch.plan import LaunchError, Plan, is_for_cluster, parse, parse_for_cluster
+from dyntrain.training.launch.on_cluster import launch_on_cluster, socket_path
+from dyntrain.training.launch.plan import LaunchError, LaunchPlan, is_for_cluster, parse, parse_for_cluster
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_spec import NodeSpec
 from dyntrain.training.session.generation.generation import Limits
@@ -65,7 +65,7 @@ MAX_STARTS = 5  # of the node's program on a host that stays in the membership
 log = logging.getLogger("launch")
 
 
-def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
+def node_command(plan: LaunchPlan, destination: Sequence[str], directory: Path) -> list[str]:
     """Return the command that starts a node's program, through ssh unless the launcher is "local".
 
     `destination` contains ssh's arguments that name the host.
@@ -83,7 +83,7 @@ def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> lis
 class Launcher:
     """Keeps the node's program running on each host of the job."""
 
-    plan: Plan
+    plan: LaunchPlan
     directory: Path  # the job's directory
     hosts: FileHosts
     _node_processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class Launcher:
         Raises LaunchError if the job has not begun and needs this host.
         """
         failure_text = f"node at ip: {host} ended {MAX_STARTS} times, and is not launched again; see its errors above"
-        has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
-        if host in self.plan.hosts and not has_begun:
+        job_has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
+        if host in self.plan.hosts and not job_has_begun:
             raise LaunchError(f"{failure_text}. Repair this host, or remove it from the host file and lower -n")
         log.error("%s. Remove it from host_worker; add it again once it is repaired", failure_text)
 
@@ -248,13 +248,13 @@ def launch_lock(directory: Path) -> Iterator[None]:
         yield
 
 
-async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
+async def launch(plan: LaunchPlan, directory: Path, hosts: FileHosts | None = None) -> int:
     """Run the job `plan` in `directory`.
 
     Returns 0 if the job finished, 1 if the job failed, and 130 after a signal to stop. If `hosts` is given, no host
     file is read.
     """
-    decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
+    decision = decide(read_earlier_job(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
     current_job = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
@@ -293,7 +293,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     except OSError as error:
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
-    async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
+    async with write_curves(folder.root, plan.tensorboard, lambda: hosts.over):
         exit_code = await _run_job(plan, directory, hosts, coordinator)
     if exit_code == FAILED:
         failure_reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
@@ -304,7 +304,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     return exit_code
 
 
-async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordinator: Coordinator) -> int:
+async def _run_job(plan: LaunchPlan, directory: Path, hosts: FileHosts, coordinator: Coordinator) -> int:
     """Run the coordinator and the nodes until the job ends or SIGINT or SIGTERM arrives. Returns the exit code."""
     coordinator_task = asyncio.create_task(coordinator.run())
     nodes_task = asyncio.create_task(Launcher(plan, directory, hosts).keep_nodes_running())
@@ -337,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `dyntrain launch` with these arguments, and return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        if (path := desk_path()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
+        if (path := socket_path()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
             return launch_on_cluster(path, parse_for_cluster(argv))
         plan = parse(argv)
         with launch_lock(Path.cwd()):

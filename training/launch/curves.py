@@ -20,7 +20,7 @@ log = logging.getLogger("launch")
 
 
 @asynccontextmanager
-async def curves(job_folder: Path, destination: str | None, is_over: Callable[[], bool]) -> AsyncIterator[None]:
+async def write_curves(job_folder: Path, destination: str | None, is_over: Callable[[], bool]) -> AsyncIterator[None]:
     """Write the job's curves while the `async with` block runs, unless `destination` is None.
 
     `is_over` says whether the job has ended. If the curves cannot be written, a warning is logged and the job

@@ -1,4 +1,4 @@
-"""Reads the last job that was launched in this folder, and decides whether the present launch continues the job."""
+"""Reads the last job that was launched in a folder, and decides whether the present launch continues the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyntrain.training.session.recovery.from_journal import restore_job
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The last job that was launched in this folder. `outcome` is "finished", "failed", or "" for an interrupted job.
+    """The last job that was launched in a folder. `outcome` is "finished", "failed", or "" for an interrupted job.
 
     `position` is the position of the job's last commit.
     """
@@ -35,7 +35,7 @@ class EarlierJob:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ResumeDecision:
     """The decision whether to continue an earlier job. `job` is the job to continue, or None if a new job begins.
 
     `sentence` explains the decision to the user in the log.
@@ -45,8 +45,8 @@ class Decision:
     sentence: str = ""  # explains the decision, in the log
 
 
-def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """Return the last job launched in this folder, or None. Raises LaunchError if the job's files cannot be read."""
+def read_earlier_job(directory: Path, cluster: str) -> EarlierJob | None:
+    """Return the last job launched in `directory`, or None. Raises LaunchError if the job's files cannot be read."""
     try:
         current_job = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current_job.job).ledger)
@@ -59,16 +59,16 @@ def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
     return EarlierJob(current_job, job.outcome, job.commit[0] if job.commit else START)
 
 
-def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> Decision:
+def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> ResumeDecision:
     """Decide whether this launch continues the earlier job.
 
     Raises LaunchError if `resume` is true but the job cannot be continued. Pure.
     """
     if not resume:
         if earlier is None or earlier.outcome == "finished" or not earlier.position.step:
-            return Decision()
+            return ResumeDecision()
         outcome_text = "has failed" if earlier.outcome else "was interrupted"
-        return Decision(
+        return ResumeDecision(
             sentence=f"a new job begins. {earlier.current.job} {outcome_text} after {earlier.position_text}: to "
             "continue that job, interrupt this one and launch again with --resume"
         )
@@ -82,6 +82,6 @@ def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> 
             f"--resume: {job_name} was begun with another command: {shlex.join(earlier_command)}\n"
             "give that command, or omit --resume to begin a new job"
         )
-    return Decision(
+    return ResumeDecision(
         earlier.current, f"{job_name} continues from {earlier.position_text}; without --resume a new job begins"
     )

@@ -1,10 +1,10 @@
 """Reads the hosts of a manual job from the file `host_worker`, which the user edits: one private address a line.
 
 `dyntrain.training.launch.hosts` describes the syntax of the lines. `FileHosts` has the same interface as
-`dyntrain.training.coordinator.hosts.AwsHosts`, but needs no AWS. An edit takes effect once the file has not changed for
-`settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host. The job's
-hosts do not change before an edit is complete, since editors and `cp` empty a file before they fill it. When a worker
-joins or leaves, a line is written to the file `host_worker_log` (`dyntrain.training.coordinator.host_log`).
+`dyntrain.training.coordinator.hosts.AwsHosts`, but needs no AWS. An edit takes effect once the host file has not
+changed for `settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host.
+The job's hosts do not change before an edit is complete, since editors and `cp` empty a file before they fill it. When
+a worker joins or leaves, a line is written to the file `host_worker_log` (`dyntrain.training.coordinator.host_log`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EditResult(Enum):
 
 
 @dataclass(frozen=True)
-class Rules:
+class EditRules:
     """Conditions for a valid edit of the host file.
 
     The file must list all `base` hosts and at least `minimum` hosts, and must not have changed for `settle` seconds.
@@ -69,7 +69,7 @@ class WatchedFile:
     text: str = ""  # content of the host file, as last read
     changed_at: float = 0.0  # when `text` last changed
 
-    def accept_at_once(self, text: str, rules: Rules) -> WatchedFile:
+    def accept_at_once(self, text: str, rules: EditRules) -> WatchedFile:
         """Return the state with the hosts of an existing host file, without waiting `settle` seconds.
 
         If the file is invalid, the state does not change.
@@ -77,7 +77,7 @@ class WatchedFile:
         hosts, verdict = judge(text, rules)
         return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
-    def with_new_text(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
+    def with_new_text(self, text: str, rules: EditRules, now: float) -> tuple[WatchedFile, EditResult]:
         """Return the state after `text` was read from the host file at time `now`, and the result of the edit."""
         if text != self.text:
             return replace(self, text=text, changed_at=now), EditResult.UNSETTLED
@@ -101,7 +101,7 @@ class WatchedFile:
         )
 
 
-def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
+def judge(text: str, rules: EditRules) -> tuple[tuple[str, ...], EditResult]:
     """Return the hosts in the host file's `text`, and whether the text is valid.
 
     Blank lines and the order of the lines do not matter.
@@ -144,7 +144,7 @@ class FileHosts:
     With `elastic`, `hosts` are the base hosts, and the host file lists all hosts. Without `elastic`, `hosts` are all
     hosts, and no host file is used.
 
-    Existing files are kept, as the job may be a resumed job.
+    An existing host file and its log are kept, as the job may be a resumed job.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class FileHosts:
         self._trained: set[str] = set()
         self._raw, self._text = b"", ""  # last content of the file, as bytes and with addresses in place of names
         self.file = directory / HOST_FILE
-        self._rules, self._clock = Rules(tuple(hosts), minimum, settle), clock
+        self._rules, self._clock = EditRules(tuple(hosts), minimum, settle), clock
         self._revision = 1
         self._causes: dict[str, str] = {}
         self._last_refusal: EditResult | None = None

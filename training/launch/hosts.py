@@ -1,8 +1,8 @@
 """Parses host files: each line names a host, by its address or by a name from DNS or `~/.ssh/config`.
 
 A line may also contain `slots=`, an ssh port and a comment. Files may be in UTF-8 or UTF-16, with or without a byte
-order mark. The job's processes connect to a host by its address. The command ssh gets the name as written in the file,
-so that the user's settings for ssh apply.
+order mark. The job's processes connect to a host by its address. The command ssh gets the name as written in the host
+file, so that the user's settings for ssh apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HostError(ValueError):
 
 
 @dataclass(frozen=True)
-class Line:
+class HostLine:
     """A parsed line of a host file.
 
     `host` does not contain ssh's port. `slots` is the number of workers on the host, or None if the line does not give
@@ -54,7 +54,7 @@ class Host:
     """
 
     address: str  # at which other hosts reach it
-    line: Line
+    line: HostLine
 
     @property
     def destination(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def decode_text(raw: bytes) -> str:
     return text
 
 
-def lines_of(text: str, source: str) -> list[Line]:
+def lines_of(text: str, source: str) -> list[HostLine]:
     """Parse the lines of a host file. Words after the host are ignored, except a word like `slots=4`.
 
     Raises HostError.
@@ -94,19 +94,19 @@ def _parse_slots(line_number: int, words: Sequence[str], source: str) -> int | N
     return int(slot_values[0]) if slot_values else None
 
 
-def _parse_line(line_number: int, word: str, source: str) -> Line:
+def _parse_line(line_number: int, word: str, source: str) -> HostLine:
     user, at_sign, host_and_port = word.rpartition("@")
     host, colon, port = host_and_port.rpartition(":")
     if host_and_port.startswith("[") and host_and_port.endswith("]"):
-        return Line(line_number, user + at_sign + host_and_port[1:-1])
+        return HostLine(line_number, user + at_sign + host_and_port[1:-1])
     if not colon or (":" in host and not host.startswith("[")):
-        return Line(line_number, word)  # no port, or an IPv6 address
+        return HostLine(line_number, word)  # no port, or an IPv6 address
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
         raise HostError(f"{source}, line {line_number}: {word!r} has no port after its colon; write HOST or HOST:PORT")
-    return Line(line_number, user + at_sign + host.strip("[]"), int(port))
+    return HostLine(line_number, user + at_sign + host.strip("[]"), int(port))
 
 
-def read_lines(file: Path) -> list[Line]:
+def read_lines(file: Path) -> list[HostLine]:
     """Read and parse a host file. Raises HostError."""
     try:
         text = decode_text(file.read_bytes())
@@ -146,7 +146,7 @@ def _ssh_hostname(name: str) -> str:
     return settings.get("hostname", name)
 
 
-def resolve_hosts(lines: Sequence[Line], source: str, look_up: Callable[[str], str]) -> list[Host]:
+def resolve_hosts(lines: Sequence[HostLine], source: str, look_up: Callable[[str], str]) -> list[Host]:
     """Look up the address of each line's host, in order. Raises HostError for an unknown name."""
     resolved_hosts = []
     for line in lines:

@@ -9,15 +9,15 @@ from dyntrain.training import events
 
 @dataclass
 class LauncherLines:
-    """Makes the launcher's log lines for the events of one job. Pass each event of the job to `of`."""
+    """Makes the launcher's log lines for the events of one job. Pass each event of the job to `lines_for`."""
 
     _formed: bool = False  # whether a generation has formed
     _announced: set[str] = field(default_factory=set)  # instances whose lines were made
 
-    def of(self, event: events.Event) -> list[str]:
+    def lines_for(self, event: events.Event) -> list[str]:
         """Return the launcher's log lines for an event.
 
-        The lines of a node are made once until the node leaves, even if its program reconnects.
+        The lines of a node are returned once until the node leaves, even if its program reconnects.
         """
         match event:
             case events.Formed():

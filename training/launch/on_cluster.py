@@ -35,7 +35,7 @@ FORWARDED_PREFIXES = ("MXNET_",)  # of variables that the workers also get
 INTERRUPTED = 130  # exit code
 
 
-def desk_path() -> Path | None:
+def socket_path() -> Path | None:
     """Return the path of the socket to which launches are sent, or None if this machine is no node of a cluster."""
     if path := os.environ.get(VARIABLE):
         return Path(path)
@@ -114,7 +114,7 @@ class _JobStreams:
 
     reply: Reply  # answer of the node's program to the launch
     _event_tail: EventTail = field(init=False)  # reads the job's new events
-    _output_byte: int = field(init=False)  # bytes of the log that are shown
+    _output_byte: int = field(init=False)  # number of the log's bytes that were shown
 
     def __post_init__(self) -> None:
         self._event_tail = EventTail(Path(self.reply.events))
@@ -169,7 +169,7 @@ def _follow_job(streams: _JobStreams, end_job: Callable[[], object]) -> int:
             for event in streams.events():
                 if isinstance(event, events.Finished | events.Failed):
                     exit_code, last_output_at = int(isinstance(event, events.Failed)), time.monotonic()
-                for line in (*launcher_lines.of(event), describe(event)):
+                for line in (*launcher_lines.lines_for(event), describe(event)):
                     _print_line(line)
             time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:

@@ -52,7 +52,7 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
     return hosts
 
 
-def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
+def host_scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
     """Return for each host a `bash` script, which starts the host's processes in the background.
 
     `idle_hosts` are nodes that are not among the training's hosts. The script for an idle host only prints a line.

@@ -22,7 +22,7 @@ from dyntrain.training.feed.places import ChannelError, checked_source
 from dyntrain.training.launch.hosts import (
     Host,
     HostError,
-    Line,
+    HostLine,
     address_of,
     is_local_address,
     reachable_address,
@@ -39,7 +39,7 @@ ALL, SLOTS = "all", "slots"  # values of --num-servers and of --workers-per-node
 TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
 # options that also apply on a cluster; -n and -H only repeat the cluster's own
-_LAUNCH_OPTIONS = (
+_CLUSTER_OPTIONS = (
     "num_workers",
     "hostfile",
     "launcher",
@@ -59,7 +59,7 @@ class LaunchError(ValueError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """The checked command line of a launch on given hosts."""
 
     hosts: tuple[str, ...]  # addresses of the base hosts
@@ -90,7 +90,7 @@ class Plan:
     slots: Mapping[str, int] = field(default_factory=dict)  # workers of each host, by address
 
 
-def parse(argv: Sequence[str] | None) -> Plan:
+def parse(argv: Sequence[str] | None) -> LaunchPlan:
     """Parse the command line of a job on given hosts. Raises LaunchError."""
     return make_plan(_make_parser().parse_args(argv))
 
@@ -124,7 +124,7 @@ def parse_for_cluster(argv: Sequence[str] | None) -> ClusterPlan:
     parser = _make_parser()
     args = parser.parse_args(argv)
     refused_options = [
-        name for name, value in vars(args).items() if name not in _LAUNCH_OPTIONS and value != parser.get_default(name)
+        name for name, value in vars(args).items() if name not in _CLUSTER_OPTIONS and value != parser.get_default(name)
     ]
     if refused_options:
         option_names = ", ".join(f"--{name.replace('_', '-')}" for name in refused_options)
@@ -250,7 +250,7 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def make_plan(args: argparse.Namespace) -> Plan:
+def make_plan(args: argparse.Namespace) -> LaunchPlan:
     """Check the arguments. Raises LaunchError."""
     if args.num_workers is None:
         raise LaunchError("-n/--num-workers is missing: give the number of base hosts")
@@ -285,7 +285,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise LaunchError(f"--segment-steps {args.segment_steps}: must be at least 1")
     if args.engine == "horovod" and args.launcher == "local" and find_absent(HOROVOD_PACKAGES):
         raise LaunchError(f"--engine horovod: {advice(HOROVOD_PACKAGES)}")
-    return Plan(
+    return LaunchPlan(
         hosts=hosts,
         servers=servers,
         launcher=args.launcher,
@@ -374,7 +374,7 @@ def _base_and_other_hosts(hosts_file: Path | None, workers: int, launcher: str) 
         if launcher == "ssh":
             raise LaunchError("--launcher ssh needs -H HOSTFILE")
         addresses = [f"127.0.0.{host_number}" for host_number in range(1, workers + 1)]
-        return [Host(address, Line(line_number, address)) for line_number, address in enumerate(addresses, 1)]
+        return [Host(address, HostLine(line_number, address)) for line_number, address in enumerate(addresses, 1)]
     try:
         hosts = resolve_hosts(
             read_lines(hosts_file), f"host file {hosts_file}", lambda name: address_of(name, by_ssh=launcher == "ssh")

@@ -22,7 +22,7 @@ class RefusedByAll(Refused, Unrecoverable):
 
 
 PACKAGE_PREFIX = "dyntrain."
-CHECKING_FOLDERS = ("loop", "script", "data", "state")
+CHECKING_FOLDERS = ("loop", "script", "data", "state")  # whose modules check the script
 CHECKING_MODULES = ("dyntrain.training.job", *(f"dyntrain.training.worker.{folder}" for folder in CHECKING_FOLDERS))
 
 

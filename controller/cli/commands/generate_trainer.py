@@ -45,13 +45,13 @@ def generate_trainer(  # `dyntrain generate-trainer`
     On the host HOST, `bash HOST.sh` starts a parameter server and one worker for each GPU, and then exits. The number
     of workers cannot change during the training.
     """
-    from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
+    from dyntrain.training.launch.parameter_servers import TrainerError, Training, host_scripts, hosts_of
 
     try:
         all_hosts = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
         hosts = all_hosts[:worker_count]
         training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
-        for host, script_text in scripts(training, all_hosts[worker_count:]).items():
+        for host, script_text in host_scripts(training, all_hosts[worker_count:]).items():
             _replace_file(trainer_script_dir / f"{host}.sh", script_text)
     except TrainerError as error:
         raise click.ClickException(f"{workers_file_path}: {error}") from error

@@ -56,7 +56,9 @@ def record_starts_in_file(file: BinaryIO) -> Iterator[int]:
 
 
 def index_of(data: Path) -> list[str]:
-    """Return the lines of the index that MXNet's im2rec would write for a RecordIO file. The keys are record numbers.
+    """Return the lines of the index that MXNet's im2rec would write for a RecordIO file.
+
+    The keys in the index are record numbers.
 
     Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """

@@ -229,10 +229,10 @@ class Updates:
                 divisor_value is None
                 or not workers_agree[0]
                 or batch.consensus.refused
-                or loop.state.scalars.lacks_scheduler()
+                or loop.state.scalars.scheduler_error()
             ):
                 return
-            loop.state.optimizer_states.begin(trainer)
+            loop.state.optimizer_states.recreate_unused(trainer)
             if not is_only_trainer:
                 loop.undo.back_up(trainer)
             loop.undo.forwards.store_written_indices(loop.state, batch.consensus.flagged)
@@ -256,7 +256,7 @@ class Updates:
             )
         if batch.consensus.refused:
             raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER_ERROR)
-        if scheduler_error := loop.state.scalars.lacks_scheduler():
+        if scheduler_error := loop.state.scalars.scheduler_error():
             raise Refused(scheduler_error)
 
     def _agreed_divisor(self, trainer: ElasticTrainer, batch: CurrentBatch) -> float | None:

@@ -65,7 +65,7 @@ OWN_RANDOM = random.SystemRandom()  # not `random`: a draw from the global gener
 
 
 class CoordinatorClient:
-    """A worker's connection to the coordinator. A reading thread restores the connection whenever it breaks.
+    """A worker's connection to the coordinator. A reading thread restores a broken connection.
 
     `urgent` is called on the reading thread with each order that must not wait for the training thread. `safe` is
     called at each new connection, and returns this node's newest safe state. If `clocks` is None, the time limits of
@@ -106,13 +106,13 @@ class CoordinatorClient:
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
         """Report that the script begins another loop over epochs.
 
-        After a new connection, the worker's hello contains `terms`.
+        On each later connection, the worker's hello message contains `terms`.
         """
         with self._lock:
             self._hello = self._hello.model_copy(update=dict(terms))
         self.say(Entered(generation=generation, **dict(terms)), awaits_answer=True)
 
-    def order(self, timeout_seconds: float | None = None) -> FromCoordinator:
+    def next_order(self, timeout_seconds: float | None = None) -> FromCoordinator:
         """Wait for the coordinator's next order. Raises CoordinatorLost, or TimeoutError after `timeout_seconds`."""
         try:
             order = self._orders.get(timeout=timeout_seconds)
@@ -124,7 +124,7 @@ class CoordinatorClient:
 
     @property
     def has_order(self) -> bool:
-        """Whether a call of `order` would return or raise an error without waiting."""
+        """Whether `next_order` returns or raises an error at once, without waiting."""
         return not self._orders.empty()
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class CoordinatorClient:
             delay_seconds = min(2.0, delay_seconds * 2)
 
     def _listen(self, connection: BlockingConnection) -> None:
-        """Send the hello, directly followed by the unanswered message, if any. Then receive orders."""
+        """Send the hello message, directly followed by the unanswered message, if any. Then receive orders."""
         challenge, safe_copy = connection.recv(answer_seconds(self._clocks)), self._safe()
         with self._lock:
             if self._closed:
@@ -192,7 +192,7 @@ class CoordinatorClient:
     def _end_if_blocked(self) -> None:
         """Exit the process if the training thread does not call `close` within `Clocks.exit_limit` seconds.
 
-        A training thread that is blocked in ps-lite never calls `order`, so the process would wait for ever.
+        A training thread that is blocked in ps-lite never calls `next_order`, so the process would wait for ever.
         """
         if not self._done.wait(self._clocks.exit_limit):
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
@@ -203,8 +203,8 @@ class CoordinatorClient:
             self._closed = True
             raise CoordinatorLost(order.reason)
         with self._lock:
-            is_new = self._dialogue.accept(order)
-        if not is_new:
+            is_new_order = self._dialogue.accept(order)
+        if not is_new_order:
             log.info("ignored a repeated or outdated order: %s", order.type)
         elif isinstance(order, UrgentOrder):
             self._urgent(order)

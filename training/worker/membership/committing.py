@@ -33,7 +33,7 @@ class CommitWriter:
     def is_writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(
+    def begin_commit(
         self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None = None
     ) -> None:
         """Start to write a commit.
@@ -41,7 +41,8 @@ class CommitWriter:
         `keep` contains the names of commits that must not be deleted (see `superseded_commits` in
         `dyntrain.training.worker.state.checkpoint`).
 
-        Call `begin` only when `is_writing` is false, so some boundaries are not committed on slow storage.
+        Call `begin_commit` only when `is_writing` is false, so on slow storage, some epochs or segments end without a
+        commit.
         """
         self._thread = threading.Thread(
             target=self._write, args=(generation, position, block, keep), name="commit", daemon=True

@@ -1,4 +1,4 @@
-"""Membership of a worker with a coordinator: admission, forming of generations, check-in at boundaries, leaving."""
+"""Membership of a worker with a coordinator: admission, forming of generations, check-in between steps, leaving."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class CoordinatedMembership(Membership):
             self._handover.begin_next_loop(state)
             self._client.enter(terms, self._generation if self._holds else None)
         # no timeout, as admission may take an hour; the supervisor ends this process with the job
-        order = self._client.order()
+        order = self._client.next_order()
         if isinstance(order, Leave):
             if self._holds:
                 self._leave(order)
@@ -210,7 +210,7 @@ class CoordinatedMembership(Membership):
             with contextlib.suppress(CoordinatorLost):
                 # No timeout: another worker's script may still run, and an export after the last loop may take any
                 # time. Processes that end meanwhile are not waited for.
-                order = self._client.order()
+                order = self._client.next_order()
                 if isinstance(order, Leave):
                     self._leave(order)
         self.ended = True
@@ -245,7 +245,7 @@ class CoordinatedMembership(Membership):
 
     def _follow_boundary_order(self, position: Position) -> Position:
         order = (
-            self._client.order()
+            self._client.next_order()
         )  # the coordinator bounds the wait: it restarts this worker if another worker does not come
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
@@ -292,10 +292,10 @@ class CoordinatedMembership(Membership):
         try:
             while not state_task.safe_within(LOOK_SECONDS):
                 if self._client.has_order:  # another member was lost, and this generation is void
-                    return _replacing_order(self._client.order(), order)
+                    return _replacing_order(self._client.next_order(), order)
         except TransferError as error:  # the coordinator sends the next order in bounded time
             log.warning("%s", error)
-            return _replacing_order(self._client.order(), order)
+            return _replacing_order(self._client.next_order(), order)
         except CommitDamaged as error:  # reported now, while all can still form from another state
             prepared_report = CommitUnreadable(
                 generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
@@ -303,7 +303,7 @@ class CoordinatedMembership(Membership):
         self._phases["safe"] = time.monotonic() - waiting_since
         waiting_since = time.monotonic()
         self._client.say(prepared_report, awaits_answer=True)
-        answer = self._client.order()  # the coordinator bounds the wait: it leaves out members that are not prepared
+        answer = self._client.next_order()  # the coordinator bounds the wait and leaves out unprepared members
         if not isinstance(answer, Go):
             return _replacing_order(answer, order)
         self._phases["wait"] = time.monotonic() - waiting_since
@@ -324,11 +324,11 @@ class CoordinatedMembership(Membership):
             background=kept_state.seconds,
         )
         self._client.say(formed_report, awaits_answer=True)
-        answer = self._client.order()  # the coordinator's formation deadline bounds the wait
+        answer = self._client.next_order()  # the coordinator's formation deadline bounds the wait
         if not isinstance(answer, Proceed):
             return _replacing_order(answer, order)
         self._phases["agree"] = time.monotonic() - formed_at - self._phases["state"]
-        self._handover.release(order)
+        self._handover.stop_offering(order)
         self._first = True
         self._proceed(answer, order.position, kept_state.block)
         return None
@@ -350,7 +350,7 @@ class CoordinatedMembership(Membership):
         if order.commit and (self._handover.has_safe_memory or not is_writing):
             state_block = self._handover.keep(self._generation, position) if state_block is None else state_block
             if not is_writing:
-                self._commits.begin(self._generation, position, state_block, order.keep)
+                self._commits.begin_commit(self._generation, position, state_block, order.keep)
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()

@@ -1,10 +1,11 @@
-"""Obtains the training state at a boundary, keeps a safe copy of the state, and sends the state to joining workers.
+"""Obtains the training state between steps, keeps a safe copy of the state, and sends the state to joining workers.
 
 At a membership change, the state is obtained and sent on a background thread, while the training thread leaves the old
 group of workers and forms the new one. A worker that holds the state copies the state into its supervisor's memory
 before it reports that it is prepared. After the order `Go` the copy might come too late, as all workers with the state
-may die. At boundaries without a membership change, the worker that writes commits also copies the state into its
-supervisor's memory. If this worker dies, the copy is available long before the commit is on slow storage.
+may die. After an epoch or segment without a membership change, the worker that writes commits also copies the state
+into its supervisor's memory. If the worker that writes a commit dies, its copy is available long before the commit is
+on slow storage.
 """
 
 from __future__ import annotations
@@ -89,15 +90,15 @@ class StateTask:
         self.state.add_done_callback(lambda _: safe_event.set())
 
     def safe_within(self, timeout_seconds: float) -> bool:
-        """Wait until this worker may report that it is prepared. Returns False if `timeout_seconds` pass first.
+        """Wait until this worker may report that it is prepared. Returns False after `timeout_seconds`.
 
-        A worker is prepared when its death would not lose the state, and only short work is left. If obtaining the
+        A worker is prepared when the state survives the worker's death, and only short work is left. If obtaining the
         state has failed, raises the error.
         """
-        is_safe = self._safe.wait(timeout_seconds)
+        is_state_safe = self._safe.wait(timeout_seconds)
         if self.state.done():
             self.state.result()
-        return is_safe
+        return is_state_safe
 
 
 class Handover:
@@ -125,7 +126,7 @@ class Handover:
     def begin_next_loop(self, state: JobState) -> None:
         """Use `state`, the state of the script's next loop over epochs, from now on.
 
-        The copy of the previous loop's state stays in memory, since a commit may still be written from it.
+        The copy of the previous loop's state stays in memory, since a commit may still be written from this copy.
         """
         with self._installing:
             self._state = state
@@ -162,8 +163,8 @@ class Handover:
         """Start to obtain the training state for the generation in `order`.
 
         The parameters must not be read or changed elsewhere until the coordinator's order to proceed. A later call
-        cancels the work for an earlier order, which then raises Superseded. `on_progress` is called with the received
-        bytes and the total bytes.
+        cancels the work for an earlier order, and that work raises Superseded. `on_progress` is called with the
+        received bytes and the total bytes.
         """
         self._generation = order.generation
         self._server.expect(order.generation, order.transfer_token.get_secret_value(), order.clear)
@@ -174,7 +175,7 @@ class Handover:
         return StateTask(lambda safe: self._obtain_state(order, commits, safe, on_progress), order.fetch and is_small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
-        """Return a copy of the state at a boundary, for a commit.
+        """Return a copy of the state after an epoch or segment, for a commit.
 
         The copy is marked as a safe state on a background thread, during the next step.
         """
@@ -183,7 +184,7 @@ class Handover:
         self.sealing = in_background(lambda: self._seal(block, generation, position))
         return block
 
-    def release(self, order: Form) -> None:
+    def stop_offering(self, order: Form) -> None:
         """Stop offering the state to other workers, after all members have formed the generation."""
         self._server.withdraw(order.generation)
 
@@ -216,7 +217,7 @@ class Handover:
                 self._position = self._state.install(fetched_feed.block)
                 stopwatch.lap("install")
             elif order.commit or order.safe:
-                self._position = self._install_stored(order, commits)
+                self._position = self._install_stored_state(order, commits)
                 stopwatch.lap("load")
             if self._position.step != order.position.step:  # e.g. the job restarts, and this process is an old one
                 raise WrongState(
@@ -254,7 +255,7 @@ class Handover:
         )
         return fetch(fetch_request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
 
-    def _install_stored(self, order: Form, commits: CommitStore) -> Position:
+    def _install_stored_state(self, order: Form, commits: CommitStore) -> Position:
         """Install the safe state or the commit that the order names. Returns the position of the installed state.
 
         Raises CommitDamaged if the state is missing or damaged, and CheckpointError if a later attempt to read the

@@ -18,7 +18,7 @@ from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
 
-Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+Key = tuple[str, tuple[int, ...], str]  # name, shape and dtype of a summed array
 COORDINATED_METHODS = (
     "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_sums", "reach", "average_statistics",
     "intend", "stepped", "finished", "script_ended", "failed", "close",
@@ -26,16 +26,16 @@ COORDINATED_METHODS = (
 
 
 class Membership:
-    """The membership of a worker that never has other workers. The subclass CoordinatedMembership is for other jobs."""
+    """The membership of a worker without other workers. CoordinatedMembership is for workers with a coordinator."""
 
     shared = False  # whether the job can have other workers
     probes = False  # whether the first batch is tried in children of this process
-    stopping = False  # whether the script wants the job to end at the next boundary
+    stopping = False  # whether the script wants the job to end after this epoch or segment
     failure_reported = False  # whether the script's error was reported to the coordinator
     over = False  # whether the loop has ended, after its epochs or by a stop
     ended = False  # whether the job has ended: no other loop can follow
     numbered = True  # whether this worker has a rank yet
-    local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, number of these, number of the node
+    local_rank, local_size, cross_rank = 0, 1, 0  # rank among its node's workers, their number, rank of its node
     starts = START  # where the current or next loop over epochs begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
@@ -101,7 +101,7 @@ class Membership:
         return self.starts
 
     def boundary(self, position: Position) -> Position:
-        """Check in at a boundary, and block until the coordinator orders how to continue.
+        """Check in after an epoch or segment, and block until the coordinator orders how to continue.
 
         Returns the position to continue at.
 
@@ -158,7 +158,8 @@ class Membership:
     def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange.
 
-        If necessary, `exchange_again` is called, which makes one more exchange whose success shows the answer.
+        If necessary, `exchange_again` is called, which makes one more exchange that succeeds only if every
+        survivor has the sums.
         """
         return True
 
@@ -170,13 +171,13 @@ class Membership:
         return True
 
     def average_statistics(self, position: Position) -> None:
-        """Replace BatchNorm's running statistics by their averages over all workers since the last boundary.
+        """Replace BatchNorm's running statistics by their averages over all workers, weighted by samples.
 
-        All workers must call this method at the same boundary.
+        All workers must call this method after the same epoch or segment.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, which must not communicate: methods that would communicate call `leave` instead."""
+        """Prepare a forked child, which must not communicate: its communicating methods call `leave` instead."""
         for method_name in COORDINATED_METHODS:
             setattr(self, method_name, leave)
 

@@ -36,7 +36,7 @@ from dyntrain.training.worker.membership.zeros import Zeros
 STEPS_PER_MEASUREMENT = 32
 MEASUREMENTS_KEPT = 15
 # When an answer is overdue by so many seconds, another zero is pushed. The time adapts to the speed of the links.
-ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0  # least and most seconds
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0  # least and most seconds until an answer is overdue
 LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
 
@@ -89,11 +89,11 @@ class StepGuard:
         return self._applied
 
     def set_position(self, position: Position) -> None:
-        """Set the position at a boundary.
+        """Set the position after an epoch or segment.
 
-        The position at a boundary may differ from the position after the last step, for example when an epoch starts.
+        The position may differ from the position after the last step, for example when an epoch starts.
 
-        The coordinator's verdict on a step never sets this worker back to a position before the boundary.
+        The coordinator's verdict on a step never sets this worker back into an earlier epoch or segment.
         """
         with self._changed:
             self._applied = position
@@ -130,7 +130,7 @@ class StepGuard:
             self._arrays, self._phase = arrays, "issue"
         began_at = time.monotonic()
         if len(arrays):
-            self._wait_for_push = self._engine.begin(arrays[0])  # the first layer's, which is computed last
+            self._wait_for_push = self._engine.begin_push(arrays[0])  # the first layer's, which is computed last
         push()
         self._enter_phase("wait")
         lost_error: SumsLost | None = None
@@ -173,8 +173,8 @@ class StepGuard:
     def _measure_own_time(self, gradients: Sequence[Any]) -> None:
         """Measure the seconds from the last sums to this worker's own gradients, once in `STEPS_PER_MEASUREMENT` steps.
 
-        The measured time does not depend on other workers. No worker measures the first step after a boundary or after
-        a generation was formed.
+        The measured time does not depend on other workers. No worker measures the first step of an epoch, segment or
+        generation.
         """
         began_at, step_group = self._summed, self._applied.step // STEPS_PER_MEASUREMENT
         if began_at is None or step_group == self._measured:
@@ -331,7 +331,7 @@ class StepGuard:
             if order.window is not None:
                 gradient_keys = windows_of(gradient_keys)[order.window]
             if order.fills:
-                zeros.fill(gradient_keys)
+                zeros.push_once(gradient_keys)
             else:
                 own_keys = share_of(gradient_keys, order.share, order.shares)
                 arrays = self._awaited_arrays(order.generation)
@@ -344,7 +344,7 @@ class StepGuard:
                     return not is_own_array_pending or (len(key.parts) > 1 and store.has_answer(part))
 
                 max_idle_checks = int(self._round_seconds() / LOOK_SECONDS)
-                zero_rounds = zeros.mend(
+                zero_rounds = zeros.push_until_answered(
                     own_keys, order.count, order.workers, is_answered, lambda: time.sleep(LOOK_SECONDS), max_idle_checks
                 )
         pumped_report = Pumped(

@@ -1,10 +1,11 @@
 """Pushes zeros in place of lost workers, and in place of gradients that survivors have not pushed yet.
 
-A server counts the requests for a part in rounds, and answers a round when it has received one request for each worker.
-When all survivors have pushed a part, the part's round is answered unless requests of lost workers are missing, at most
-one of each lost worker. Survivors push zeros one by one until the servers answer the round. After each zero, the worker
-waits for the servers' answers (`Store.flush`), so that it pushes no surplus zero. A worker pushes a part of a key only
-after the previous part was answered, so a lost worker has pushed no part that follows an unanswered part.
+A server counts the requests for a part of a gradient in rounds, and answers a round when it has received one request
+for each worker. When all survivors have pushed a part, the part's round is answered unless requests of lost workers are
+missing, at most one of each lost worker. Survivors push zeros one by one until the servers answer the round. After each
+zero, the worker waits for the servers' answers (`Store.flush`), so that it pushes no surplus zero. A worker pushes a
+part of a key only after the previous part was answered, so a lost worker has pushed no part that follows an unanswered
+part.
 
 If a lost worker's request arrives late, one of the zeros begins a new round, to which no other worker contributes. The
 new round is completed with zeros, as every request must be answered before the workers leave the group.
@@ -43,7 +44,7 @@ class Zeros:
         self._filled: dict[Any, _PushedZeros] = {}
         self._owed: dict[Any, _PushedZeros] = {}
 
-    def fill(self, keys: Sequence[Key]) -> None:
+    def push_once(self, keys: Sequence[Key]) -> None:
         """Push zeros once for each part, in place of this worker's own gradient.
 
         Waits until the servers have the zeros.
@@ -55,7 +56,7 @@ class Zeros:
             self._push_zeros(self._filled[part], part, 1)
         self._store.flush()
 
-    def mend(
+    def push_until_answered(
         self,
         keys: Sequence[Key],
         count: int,
@@ -66,9 +67,9 @@ class Zeros:
     ) -> int:
         """For each of `keys`, push zeros until this worker's own requests and all its zeros are answered.
 
-        The requests of `fill` are regarded as own requests. For a part that `fill` did not push, `is_answered` says
-        whether this worker's request was answered. Call `mend` when the servers have the requests of all survivors. The
-        requests of at most `count` lost workers may be missing for a part.
+        The requests of `push_once` are regarded as this worker's own requests. For a part that `push_once` did not
+        push, `is_answered` says whether this worker's request was answered. Call `push_until_answered` when the servers
+        have the requests of all survivors. The requests of at most `count` lost workers may be missing for a part.
 
         `pause` is called between two checks for answers while no zero has to be pushed. After `max_idle_checks` checks
         without progress, one additional zero is pushed for each key. Returns how often additional zeros were pushed.
@@ -105,18 +106,18 @@ class Zeros:
         """Yield each part of `key` with unanswered requests, and the number of zeros to push for the part now."""
         is_first_open_part = True
         for part in key.parts:
-            own_push, owed_push = self._filled.get(part), self._owed.setdefault(part, _PushedZeros())
-            open_requests = owed_push.count_unanswered()
-            is_part_answered = is_answered(key, part) if own_push is None else not own_push.count_unanswered()
+            own_zeros, substitute_zeros = self._filled.get(part), self._owed.setdefault(part, _PushedZeros())
+            open_requests = substitute_zeros.count_unanswered()
+            is_part_answered = is_answered(key, part) if own_zeros is None else not own_zeros.count_unanswered()
             if (
-                is_part_answered or owed_push.count > open_requests
+                is_part_answered or substitute_zeros.count > open_requests
             ):  # the exchange's round is over: open requests are of the next
                 if open_requests:
                     yield part, max(1, workers - open_requests)
                 elif not is_part_answered:
                     yield part, 0
                 continue
-            missing_zeros = max(0, count - owed_push.count)
+            missing_zeros = max(0, count - substitute_zeros.count)
             yield part, min(1, missing_zeros) if is_first_open_part else missing_zeros
             is_first_open_part = False
 

@@ -18,7 +18,7 @@ import mxnet as mx  # isort: skip
 
 MAX_ARRAY_VALUES = 4096  # most elements of an array that is sent as an attribute
 MAX_DEPTH = 6  # most levels of nested values
-_SKIPPED_TYPES = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
+_SKIPPED_TYPES = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)  # not sent
 _NO_VALUE: Any = object()  # stands for an attribute that is not sent
 
 
@@ -88,25 +88,25 @@ def _encode(value: Any, path: str, enclosing_ids: tuple[int, ...]) -> Any:
         or callable(getattr(value, "acquire", 0))
     ):
         return _NO_VALUE
-    inner_ids = (*enclosing_ids, id(value))
+    path_ids = (*enclosing_ids, id(value))
     if isinstance(value, list | tuple | deque):
-        encoded_parts = [_encode(item, f"{path}[{item_number}]", inner_ids) for item_number, item in enumerate(value)]
+        encoded_parts = [_encode(item, f"{path}[{item_number}]", path_ids) for item_number, item in enumerate(value)]
         if any(item is _NO_VALUE for item in encoded_parts):
             return _NO_VALUE
         return (
             {"deque": encoded_parts, "maxlen": value.maxlen} if isinstance(value, deque) else {"items": encoded_parts}
         )
     if isinstance(value, dict):
-        if not all(isinstance(key, str | int) or _is_flat_key(key) for key in value):
+        if not all(isinstance(key, str | int) or _is_plain_tuple(key) for key in value):
             return _NO_VALUE
-        encoded_entries = [[key, _encode(item, f"{path}[{key!r}]", inner_ids)] for key, item in value.items()]
+        encoded_entries = [[key, _encode(item, f"{path}[{key!r}]", path_ids)] for key, item in value.items()]
         return _NO_VALUE if any(item is _NO_VALUE for _, item in encoded_entries) else {"entries": encoded_entries}
     if hasattr(value, "__dict__") and not hasattr(value, "__code__") and not hasattr(value, "__self__"):
-        return {"fields": _encoded_attributes(value, frozenset(), path, inner_ids)}
+        return {"fields": _encoded_attributes(value, frozenset(), path, path_ids)}
     return _NO_VALUE
 
 
-def _is_flat_key(key: Any) -> bool:
+def _is_plain_tuple(key: Any) -> bool:
     return isinstance(key, tuple) and all(isinstance(part, str | int) for part in key)
 
 

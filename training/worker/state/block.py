@@ -35,8 +35,8 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 def allocate(size: int) -> memoryview:
     """Allocate writable memory with undefined contents.
 
-    The memory is a NumPy array, as NumPy requests huge pages: writing to it for the first time takes a tenth of the
-    time of a bytearray.
+    The memory is a NumPy array, as NumPy requests huge pages: the first write to the array takes a tenth of the time
+    of the first write to a bytearray.
     """
     return np.empty(size, np.uint8).data
 

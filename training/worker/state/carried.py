@@ -1,4 +1,4 @@
-"""Keeps gradients that a script accumulates (`grad_req='add'`) if a boundary lies between two of the batches."""
+"""Keeps gradients that a script accumulates (`grad_req='add'`) over batches of different epochs or segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.training.worker.state.slots import Slot, slot, zeros_like
 
 
 class CarriedGradients:
-    """The gradients of `parameters` that are carried over a boundary.
+    """The gradients of `parameters` that are carried over the end of an epoch or segment.
 
     Each carried gradient is the sum over all workers.
     """
@@ -30,10 +30,10 @@ class CarriedGradients:
             self._arrays[id(param)] = [gradient.copy() for gradient in param.list_grad()]
 
     def resume(self, takes: bool) -> None:
-        """Set the accumulated gradients after a boundary.
+        """Set the accumulated gradients after the end of an epoch or segment.
 
-        If `takes` is true, the gradients on the first context become the carried sums. All other accumulated gradients
-        are set to zero.
+        If `takes` is true, the gradients on the first context become the carried sums, and all other accumulated
+        gradients become zero. If `takes` is false, all accumulated gradients become zero.
         """
         for param in self.accumulated:
             carried_sums = self._arrays.get(id(param))
@@ -55,7 +55,7 @@ class CarriedGradients:
                 del self._arrays[param_id]
         return had_nonzero_sums and not any(param_id in self._arrays for param_id in held_params)
 
-    def drop(self) -> None:
+    def drop_all(self) -> None:
         self._arrays.clear()
 
     def slots(self) -> list[Slot]:
@@ -65,8 +65,8 @@ class CarriedGradients:
             if id(param) in self._arrays
         ]
 
-    def receive(self, names: set[str]) -> None:
-        """Allocate the carried gradients that a packed state contains. `names` are the names of the state's arrays."""
+    def allocate_packed(self, names: set[str]) -> None:
+        """Allocate the carried gradients that a packed state contains. `names` are the packed state's array names."""
         self._arrays = {
             id(param): [zeros_like(data) for data in param.list_data()]
             for i, param in enumerate(self._parameters)

@@ -28,7 +28,7 @@ class CheckpointError(RuntimeError):
 class CommitDamaged(CheckpointError):
     """A commit is missing or its checksum is wrong.
 
-    Another attempt will not help, but the previous commit may be intact.
+    Another attempt to read the commit will not help, but the previous commit may be intact.
     """
 
 

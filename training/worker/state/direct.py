@@ -19,7 +19,7 @@ def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: byt
     """Write `block` and then `trailer` to a file. When the function returns, all data is on disk.
 
     Data in unaligned memory, and data that the file system refuses to write directly, is written through the page
-    cache. Raises OSError, and an incomplete file may then exist.
+    cache. Raises OSError, and may leave an incomplete file.
     """
     block_view = memoryview(block)
     bytes_written = (

@@ -4,7 +4,7 @@ The arrays are looked up at each read or write, as a script may put another arra
 `job.keep`. If the script assigns a new dictionary to its variable, the job does not keep the new dictionary.
 
 An average of a net with BatchNorm contains averages of running statistics, recognised by their names. Like the running
-statistics of the net, their averages differ between workers until a boundary.
+statistics of the net, the averages of running statistics differ between workers until the end of an epoch or segment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.state.slots import is_running, overwrite
+from dyntrain.training.worker.state.slots import is_statistic, overwrite
 
 ACCEPTED_HOLDERS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
 
@@ -25,7 +25,7 @@ ACCEPTED_HOLDERS = "a dictionary or list of MXNet's arrays, or a Block or Parame
 class NamedArray(NamedTuple):
     label: str  # name for messages
     copies: list[Any]  # the same value on each context
-    running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
+    running_name: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 
 
 class KeptArrays:
@@ -88,10 +88,10 @@ class KeptArrays:
 def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
     """Yield the arrays in `holder`, an argument of `job.keep` or a nested value.
 
-    `name` describes the place of `holder`.
+    `name` is the key of `holder` in a dictionary, or '' without a dictionary.
     """
     if isinstance(holder, mx.nd.NDArray):
-        yield NamedArray(label, [holder], name if is_running(name) else "")
+        yield NamedArray(label, [holder], name if is_statistic(name) else "")
     elif type(holder) in (list, tuple):
         for index, item in enumerate(holder):
             yield from _named_arrays_in(item, f"{label}[{index}]")
@@ -100,7 +100,7 @@ def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedA
             yield from _named_arrays_in(item, f"{label}[{key}]", str(key))
     elif parameters := _parameters(holder):
         for index, param in enumerate(parameters):
-            running_name = param.name if is_running(param.name) else ""
+            running_name = param.name if is_statistic(param.name) else ""
             yield NamedArray(f"{label} parameter {index}", param.list_data(), running_name)
     else:
         raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {ACCEPTED_HOLDERS}")

@@ -1,8 +1,8 @@
 """Keeps values that a script needs to continue at the job's position, as a part of the training state.
 
 The values are numbers, strings and small arrays, which a script reads and sets as attributes. `keep` writes the values
-into the state while no gradients are in flight. `recall` reads the values back at each boundary and after a void step,
-so all workers, including workers that joined later, have values of the same types.
+into the state while no gradients are in flight. `recall` reads the values back after each epoch and segment and after a
+void step, so all workers, including workers that joined later, have values of the same types.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Memory:
 
 
 class Memories:
-    """All `job.memory` objects of a job. The argument `own` is the state's dictionary for the job's own values."""
+    """All `job.memory` objects of a job.
+
+    The methods' argument `own` is the state's dictionary for the job's own values.
+    """
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
@@ -65,7 +68,7 @@ class Memories:
     def add(self, memory: Memory) -> None:
         """Add a `job.memory` object.
 
-        Raises ValueError if one of its names is in use, as all objects share one namespace.
+        Raises ValueError if a name in `memory` is in use, as all objects share one namespace.
         """
         repeated_names = {name for known_memory in self._memories for name in dir(known_memory)} & set(dir(memory))
         if repeated_names:

@@ -87,11 +87,11 @@ class ModuleState:
                 exec_group.param_names, exec_group.param_arrays, exec_group.grad_arrays, strict=True
             )
         ]
-        running_parameters = [
+        aux_parameters = [
             _Parameter(name, arrays, ()) for name, arrays in zip(module._aux_names, exec_group.aux_arrays, strict=True)
         ]
         trainer = _Trainer(trained_parameters, module._updater, len(module._context))
-        return TrainingState({param.name: param for param in [*trained_parameters, *running_parameters]}, trainer)
+        return TrainingState({param.name: param for param in [*trained_parameters, *aux_parameters]}, trainer)
 
     @property
     def layout(self) -> str:

@@ -44,7 +44,7 @@ class OptimizerStates:
                 updater.states_synced[param_number] = True
 
     @property
-    def untouched_states(self) -> list[list[int]]:
+    def untouched_state_numbers(self) -> list[list[int]]:
         """The (trainer, parameter) numbers of the optimizer states that were not updated or loaded since creation."""
         return [
             [trainer_number, param_number]
@@ -59,11 +59,11 @@ class OptimizerStates:
             for updater, state in zip(updaters, unused_states, strict=True)
         )
 
-    def begin(self, trainer: Any) -> None:
+    def recreate_unused(self, trainer: Any) -> None:
         """Before the first update of a parameter, create its optimizer states again from the present weights."""
         trainer_number = self._trainers.index(trainer)
         for param_number in [
-            param_number for key_trainer, param_number in self._unused if key_trainer == trainer_number
+            param_number for owner_number, param_number in self._unused if owner_number == trainer_number
         ]:
             weights = trainer._params[param_number].list_data()
             if not any(weight._fresh_grad for weight in weights):
@@ -74,15 +74,15 @@ class OptimizerStates:
                     for array, new_array in zip(leaves(updater.states[param_number]), leaves(new_states), strict=True):
                         overwrite(array, new_array)
 
-    def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
+    def allocate_packed(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
         """Allocate exactly the optimizer states that a packed state contains.
 
         `names` are the names of the packed state's arrays.
         """
-        packed_numbers = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
+        packed_state_numbers = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for trainer_number, trainer in enumerate(self._trainers):
             for param_number in range(len(trainer._params)):
-                if (trainer_number, param_number) in packed_numbers:
+                if (trainer_number, param_number) in packed_state_numbers:
                     self._create(trainer_number, param_number)
                 elif param_number in trainer._updaters[0].states and list(
                     leaves(trainer._updaters[0].states[param_number])

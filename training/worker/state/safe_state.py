@@ -83,7 +83,7 @@ class _Buffer:
         os.posix_fallocate(self.descriptor, 0, wanted_bytes)
         self._map_memory()
 
-    def take(self, size: int) -> memoryview:
+    def take_memory(self, size: int) -> memoryview:
         assert self._memory is not None
         state_view = memoryview(self._memory)[PAGE_BYTES : PAGE_BYTES + size]
         self._views = [*(known_view for known_view in self._views if known_view() is not None), weakref.ref(state_view)]
@@ -128,7 +128,7 @@ class SafeStates:
         The checksum is verified by `read`.
         """
         newest_seal = max(
-            (seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_newness, default=None
+            (seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_recency_key, default=None
         )
         return (
             SafeCopy(generation=newest_seal.generation, position=newest_seal.position, name=newest_seal.checksum)
@@ -142,13 +142,13 @@ class SafeStates:
         The buffer with the newest state is used only if no other buffer is free.
         """
         unused_buffers = [buffer for buffer in self._buffers if not buffer.in_use]
-        newest_buffer = max(self._buffers, key=lambda buffer: _newness(self._seal_of_job(buffer)), default=None)
+        newest_buffer = max(self._buffers, key=lambda buffer: _recency_key(self._seal_of_job(buffer)), default=None)
         for buffer in sorted(
             unused_buffers, key=lambda buffer: buffer is newest_buffer
         ):  # a stable sort: the third buffer gets memory only when needed
             if self._try_reserve(buffer, size):
                 buffer.seal = None
-                return buffer.take(size)
+                return buffer.take_memory(size)
         return allocate(size)
 
     def seal(self, block: memoryview, generation: int, position: Position, state_checksum: str | None = None) -> None:
@@ -164,10 +164,10 @@ class SafeStates:
                 )
 
     def read(self, name: str) -> memoryview:
-        """Return the safe state with this name (checksum). Raises CommitDamaged if the state is missing or damaged."""
+        """Return the safe state whose checksum is `name`. Raises CommitDamaged if the state is missing or damaged."""
         for buffer in self._buffers:
             if (seal := buffer.seal) and (seal.job, seal.checksum) == (self._job, name):
-                block = buffer.take(seal.size)
+                block = buffer.take_memory(seal.size)
                 if checksum(block).hex() != name:
                     raise CommitDamaged(
                         f"the safe state of step {seal.position.step} on this host is damaged: its checksum is wrong"
@@ -192,7 +192,7 @@ class SafeStates:
         return True
 
 
-def _newness(seal: Seal | None) -> tuple[int, int]:
+def _recency_key(seal: Seal | None) -> tuple[int, int]:
     """Return a sort key that is higher for newer states: first the generation, then the step."""
     return (seal.generation, seal.position.step) if seal else (-1, -1)
 

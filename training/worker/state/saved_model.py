@@ -23,18 +23,18 @@ Callback = Callable[..., None]
 log = logging.getLogger(__name__)
 
 
-class Writer:
-    """Says whether this process saves the script's files. A process without an elastic job always saves."""
+class WriterRole:
+    """Says whether this process saves the script's files. A process without an elastic job always saves its files."""
 
     def __init__(self) -> None:
         self.chosen = True
 
 
-WRITER = Writer()  # a process has one job
+WRITER = WriterRole()  # of this process, which has one job
 
 
 @contextlib.contextmanager
-def whole(name: str) -> Iterator[str]:
+def whole_file(name: str) -> Iterator[str]:
     """Yield a temporary file name to write to. At the end of the context, the file is renamed to `name`.
 
     For a URL ("s3://..."), yields `name` itself: MXNet creates the object once all its data is written.
@@ -65,7 +65,7 @@ def save_checkpoint(
     if not WRITER.chosen:
         return
     if symbol is not None:
-        with whole(f"{prefix}-symbol.json") as partial_path:
+        with whole_file(f"{prefix}-symbol.json") as partial_path:
             symbol.save(partial_path, remove_amp_cast=remove_amp_cast)
     params_by_kind = {"arg": arg_params, "aux": aux_params}
     host_arrays = {
@@ -74,7 +74,7 @@ def save_checkpoint(
         for name, value in params.items()
     }
     params_path = f"{prefix}-{epoch:04d}.params"
-    with whole(params_path) as partial_path:
+    with whole_file(params_path) as partial_path:
         mx.nd.save(partial_path, host_arrays)
     log.info('Saved checkpoint to "%s"', params_path)
 

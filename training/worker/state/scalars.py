@@ -60,11 +60,11 @@ class Scalars:
                 self._mismatches.append((trainer, own_scheduler, received_class))
             set_values(trainer, values)
 
-    def lacks_scheduler(self) -> str | None:
+    def scheduler_error(self) -> str | None:
         """Return an error message if a trainer still lacks a scheduler of the received class, otherwise None.
 
-        Call `lacks_scheduler` at the first update after the values were restored. Workers with equal rates get the same
-        result.
+        Call `scheduler_error` at the first update after the values were restored. If all workers' rates are equal, the
+        error is the same on all workers.
         """
         for trainer, own_scheduler, received_class in self._mismatches:
             if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received_class:
@@ -121,11 +121,11 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
             raise StateError("the state is of a script with amp.init_trainer(trainer), which this script did not call")
         trainer._amp_original_scale = values["amp"][0]
         restore(trainer._amp_loss_scaler, values["amp"][1])
-    for param, (grad_req, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
+    for param, (grad_req, lr_mult, wd_mult) in zip(trainer._params, values["parameters"], strict=True):
         if param.grad_req != grad_req:
             param.grad_req = grad_req
         if hasattr(param, "lr_mult"):
-            param.lr_mult, param.wd_mult = rate, decay
+            param.lr_mult, param.wd_mult = lr_mult, wd_mult
 
 
 def _scheduler_class(trainer: Any) -> str:

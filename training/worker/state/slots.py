@@ -105,7 +105,7 @@ def restore_plain_layout(array: Any) -> int | None:
     return address.value
 
 
-def in_place(array: Any) -> RawBytes | None:
+def byte_view(array: Any) -> RawBytes | None:
     """Return a view of the array's bytes, with a row for each number, or None if the array is not in the CPU's memory.
 
     The view is valid while no work on the array is pending.
@@ -126,7 +126,7 @@ def same(array: Any, copy: Any) -> bool:
 
     If `array` is in the CPU's memory, it is compared without a copy.
     """
-    present_bytes, saved_bytes = in_place(array), in_place(copy)
+    present_bytes, saved_bytes = byte_view(array), byte_view(copy)
     if present_bytes is None:
         wait_until_idle(array)
         present_bytes = array.asnumpy()
@@ -153,12 +153,12 @@ def leaves(state: Any) -> Iterator[Any]:
 VARIANCE_OF_MEAN = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Gluon, and in Module
 
 
-def is_running(name: str) -> bool:
+def is_statistic(name: str) -> bool:
     """Whether a forward pass of BatchNorm changes the parameter of this name."""
     return name.endswith((*VARIANCE_OF_MEAN, *VARIANCE_OF_MEAN.values()))
 
 
-def running_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
+def mean_variance_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
     """Return (mean, variance) of each BatchNorm layer, found by the names that Gluon and Module use.
 
     If two nets use the same names, the first mean with a name belongs to the first variance with this name.

@@ -28,9 +28,9 @@ from dyntrain.training.worker.state.kept import KeptArrays
 from dyntrain.training.worker.state.memory import value_checksums
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
-from dyntrain.training.worker.state.slots import Slot, in_place, is_running, leaves, running_pairs, slot, write
+from dyntrain.training.worker.state.slots import Slot, byte_view, is_statistic, leaves, mean_variance_pairs, slot, write
 
-VALUES_COMPARED = 4  # values of an array that `sampled_checksums` compares
+VALUES_COMPARED = 4  # number of an array's values that `sampled_checksums` reads
 
 
 class TrainingState:
@@ -39,8 +39,8 @@ class TrainingState:
     The state contains the parameters and optimizers of all `trainers`, the arrays `kept` by the script, and the
     parameters of `net` that no trainer has. The state also contains the parameters `beside`, which the script's earlier
     loops used. The attribute `own` contains the values that the library itself adds to the state, for example
-    `job.memory`. Raises ValueError if a parameter's shape is not known yet, as a joining worker could then not receive
-    the state.
+    `job.memory`. Raises ValueError if a parameter's shape is not known yet, as a joining worker needs the shapes of all
+    parameters.
     """
 
     def __init__(self, net: Any, *trainers: Any, kept: KeptArrays | None = None, beside: Sequence[Any] = ()) -> None:
@@ -118,7 +118,7 @@ class TrainingState:
         """
         for param_number, param in enumerate(self._untrained):
             if any(array is data for data in param._data) and not (
-                self._is_set(param_number) or is_running(param.name)
+                self._is_script_written(param_number) or is_statistic(param.name)
             ):
                 self.own["set"] = sorted([*self.own.get("set", []), param_number])
 
@@ -128,16 +128,16 @@ class TrainingState:
         return [
             context_array
             for param_number, param in enumerate(self._untrained)
-            if self._is_set(param_number)
+            if self._is_script_written(param_number)
             for context_array in param.list_data()
         ]
 
-    def _is_set(self, param_number: int) -> bool:
+    def _is_script_written(self, param_number: int) -> bool:
         return param_number in self.own.get("set", ())
 
     def drop_carried(self) -> None:
         """Drop the carried gradients after the update that used these gradients."""
-        self.carried.drop()
+        self.carried.drop_all()
         self.own.pop("accumulated", None)
 
     def drop_zeroed(self) -> None:
@@ -171,7 +171,7 @@ class TrainingState:
         equal_slots += [
             slot(f"s{param_number}", param.name, param.list_data())
             for param_number, param in enumerate(self._untrained)
-            if self._is_set(param_number)
+            if self._is_script_written(param_number)
         ]
         equal_slots += [kept_slot for running_name, kept_slot in self._kept_slots() if not running_name]
         return equal_slots, [own_slot for _, own_slot in self._own_slots()]
@@ -180,7 +180,7 @@ class TrainingState:
         """Return (name, array) of each kept array. The name is '' unless the array is a running statistic."""
         numbered_arrays = enumerate(self.kept.arrays())
         return [
-            (array.running, slot(f"a{number}k" if array.running else f"k{number}", array.label, array.copies))
+            (array.running_name, slot(f"a{number}k" if array.running_name else f"k{number}", array.label, array.copies))
             for number, array in numbered_arrays
         ]
 
@@ -189,7 +189,7 @@ class TrainingState:
         own_slots = [
             (param.name, slot(f"a{param_number}", param.name, param.list_data()))
             for param_number, param in enumerate(self._untrained)
-            if not self._is_set(param_number)
+            if not self._is_script_written(param_number)
         ]
         return own_slots + [(running_name, kept_slot) for running_name, kept_slot in self._kept_slots() if running_name]
 
@@ -213,7 +213,7 @@ class TrainingState:
             {
                 "layout": self.layout,
                 "position": position.model_dump(),
-                "scalars": {**self.scalars.capture(), "untouched": self.optimizer_states.untouched_states},
+                "scalars": {**self.scalars.capture(), "untouched": self.optimizer_states.untouched_state_numbers},
                 "own": self.own,
                 "arrays": [packed_slot.record for packed_slot in [*equal_slots, *own_slots]],
             }
@@ -230,17 +230,17 @@ class TrainingState:
     def sampled_checksums(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
-        Checksums of the values in `job.memory` are appended. `sampled_checksums` is fast enough to be called at every
-        boundary. The position determines which values of an array are read, so different values are read at different
-        boundaries.
+        Checksums of the values in `job.memory` are appended. `sampled_checksums` is fast enough to be called at the end
+        of every epoch and segment. The position determines which values of an array are read, so different values are
+        read at different positions.
         """
-        place_generator = np.random.Generator(np.random.PCG64([position.step]))
+        index_generator = np.random.Generator(np.random.PCG64([position.step]))
         sampled_values = []
         for equal_slot in self._slots()[0]:
             array = equal_slot.copies[0]
             if array.size:
                 sampled_values.append(
-                    (equal_slot.label, _numbers_at(array, place_generator.integers(0, array.size, VALUES_COMPARED)))
+                    (equal_slot.label, _numbers_at(array, index_generator.integers(0, array.size, VALUES_COMPARED)))
                 )
         array_checksums = tuple((label, f"{zlib.crc32(values().tobytes()):08x}") for label, values in sampled_values)
         return array_checksums + value_checksums(self.own)
@@ -264,8 +264,8 @@ class TrainingState:
             header["scalars"]
         )  # first, as the choice of training parameters decides which optimizer states exist
         array_names = {record[0] for record in header["arrays"]}
-        self.optimizer_states.receive(array_names, header["scalars"].get("untouched", []))
-        self.carried.receive(array_names)
+        self.optimizer_states.allocate_packed(array_names, header["scalars"].get("untouched", []))
+        self.carried.allocate_packed(array_names)
         self.own, self.received = header["own"], header["scalars"]
         equal_slots, own_slots = self._slots()
         slots = [*equal_slots, *own_slots]
@@ -287,7 +287,7 @@ class TrainingState:
 
     def statistics(self) -> tuple[Doubles, Doubles]:
         """Return BatchNorm's running means as one array, and its variances as another, from the first context."""
-        statistic_pairs = self._running_pairs()
+        statistic_pairs = self._mean_variance_pairs()
         means, variances = (
             np.concatenate([pair[index].doubles() for pair in statistic_pairs] or [np.zeros(0)]) for index in (0, 1)
         )
@@ -297,7 +297,7 @@ class TrainingState:
         """Set BatchNorm's running means and variances, in the form that `statistics` returns, on every context."""
         for statistic_number, values in enumerate((means, variances)):
             offset = 0
-            for mean_and_variance in self._running_pairs():
+            for mean_and_variance in self._mean_variance_pairs():
                 value_count = int(np.prod(mean_and_variance[statistic_number].shape, dtype=np.int64))
                 raw_bytes = np.ascontiguousarray(
                     values[offset : offset + value_count].astype(mean_and_variance[statistic_number].dtype)
@@ -306,34 +306,31 @@ class TrainingState:
                     write(context_copy, raw_bytes)
                 offset += value_count
 
-    def _running_pairs(self) -> list[tuple[Slot, Slot]]:
+    def _mean_variance_pairs(self) -> list[tuple[Slot, Slot]]:
         own_slots = self._own_slots()
-        return running_pairs([name for name, _ in own_slots], [own_slot for _, own_slot in own_slots])
+        return mean_variance_pairs([name for name, _ in own_slots], [own_slot for _, own_slot in own_slots])
 
-    def running_arrays(self) -> list[Any]:
+    def statistic_arrays(self) -> list[Any]:
         """Return the arrays that a forward pass of BatchNorm changes, on all contexts."""
-        return [array for param in self._untrained if is_running(param.name) for array in param.list_data()]
+        return [array for param in self._untrained if is_statistic(param.name) for array in param.list_data()]
 
     def own_arrays(self) -> list[list[Any]]:
-        """Return the arrays of the parameters that do not train, for each parameter.
-
-        A forward pass may change these arrays.
-        """
+        """Return the arrays of each parameter that does not train, as a forward pass may change its arrays."""
         return [param.list_data() for param in self._untrained]
 
 
-def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
-    """Return a function that returns the values of `array` at `places`.
+def _numbers_at(array: Any, indices: Any) -> Callable[[], Any]:
+    """Return a function that returns the values of `array` at `indices`.
 
     For an array on a GPU, the returned function waits for an operator, so call the function after the operators of all
     arrays are queued. For an array in the CPU's memory, the values are read directly, as operators for all arrays of a
     large model take 50 ms.
     """
-    if (raw_bytes := in_place(array)) is not None:
-        sampled_numbers = raw_bytes[places]
-        return lambda: sampled_numbers
-    place_array = mx.nd.array(places, ctx=array.context, dtype="int64")
-    return mx.nd.take(array.as_nd_ndarray().reshape((-1,)), place_array).asnumpy  # type: ignore[no-any-return]
+    if (raw_bytes := byte_view(array)) is not None:
+        sampled_bytes = raw_bytes[indices]
+        return lambda: sampled_bytes
+    index_array = mx.nd.array(indices, ctx=array.context, dtype="int64")
+    return mx.nd.take(array.as_nd_ndarray().reshape((-1,)), index_array).asnumpy  # type: ignore[no-any-return]
 
 
 def differentiable(param: Any) -> bool:

@@ -16,7 +16,7 @@ from dyntrain.training.worker.state.block import checksum
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.stream import (
     SALT_BYTES,
-    Kind,
+    FrameKind,
     Receiver,
     StreamError,
     proof,
@@ -66,13 +66,13 @@ def fetch(request: FetchRequest, timeout_seconds: float) -> Feed:
     returns false. Raises TransferError after `timeout_seconds`, or if the checksum is wrong.
     """
     state_fetch, deadline, last_error = (
-        _Fetch(request),
+        _StateFetch(request),
         time.monotonic() + timeout_seconds,
         "the order names no source",
     )
     for host, port in itertools.cycle(request.sources):
         try:
-            return state_fetch.take_from(host, port, deadline)
+            return state_fetch.fetch_from(host, port, deadline)
         except OSError as error:
             last_error = f"{host}:{port}: {error}"
             log.info("could not fetch the state from %s", last_error)
@@ -85,7 +85,7 @@ def fetch(request: FetchRequest, timeout_seconds: float) -> Feed:
     )
 
 
-class _Fetch:
+class _StateFetch:
     """A fetch in progress, which uses one source after another."""
 
     def __init__(self, request: FetchRequest) -> None:
@@ -96,7 +96,7 @@ class _Fetch:
     def received_bytes(self) -> int:
         return self._feed.received_bytes if self._feed else 0
 
-    def take_from(self, host: str, port: int, deadline: float) -> Feed:
+    def fetch_from(self, host: str, port: int, deadline: float) -> Feed:
         """Fetch the state's remaining chunks from one source.
 
         Raises OSError if another source should be tried.
@@ -104,12 +104,12 @@ class _Fetch:
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
             receiver = self._send_request(connection)
-            feed = self._feed = self._feed_for(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)))
+            feed = self._feed = self._feed_for(receiver.words(self._next_frame(receiver, FrameKind.WORDS, deadline)))
             while feed.ready < feed.chunks:
-                receiver.chunk(self._next_frame_of_kind(receiver, Kind.CHUNK, deadline), feed.part(feed.ready))
+                receiver.open_chunk(self._next_frame(receiver, FrameKind.CHUNK, deadline), feed.part(feed.ready))
                 feed.add_chunk()
                 self._request.on_progress(feed.received_bytes, len(feed.block))
-            state_checksum = str(receiver.words(self._next_frame_of_kind(receiver, Kind.WORDS, deadline)).get("name"))
+            state_checksum = str(receiver.words(self._next_frame(receiver, FrameKind.WORDS, deadline)).get("name"))
         if checksum(feed.block).hex() != state_checksum:
             feed.end()
             raise TransferError(
@@ -135,7 +135,7 @@ class _Fetch:
         server_salt = bytes(receive_exactly(connection, memoryview(bytearray(SALT_BYTES))))
         return Receiver(connection, seal(request.token, client_salt + server_salt, request.clear), MAX_CHUNK_BYTES)
 
-    def _next_frame_of_kind(self, receiver: Receiver, expected: Kind, deadline: float) -> memoryview:
+    def _next_frame(self, receiver: Receiver, expected: FrameKind, deadline: float) -> memoryview:
         while True:
             frame_kind, sealed_frame = receiver.next()
             self._check_wanted()
@@ -143,7 +143,7 @@ class _Fetch:
                 raise StreamError("no state arrived in time: the source is itself still waiting for the state")
             if frame_kind is expected:
                 return sealed_frame
-            if frame_kind is not Kind.WAIT:
+            if frame_kind is not FrameKind.WAIT:
                 raise StreamError(f"received {frame_kind.name.lower()} instead of {expected.name.lower()}")
 
     def _feed_for(self, first_message: dict[str, Any]) -> Feed:

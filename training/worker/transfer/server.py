@@ -22,7 +22,7 @@ from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.stream import (
     MAX_WORDS_BYTES,
     SALT_BYTES,
-    Kind,
+    FrameKind,
     Seal,
     proof,
     seal,
@@ -190,7 +190,7 @@ def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, f
         while not feed.wait(chunk_number, SIGN_OF_LIFE_SECONDS):
             send_sign_of_life(connection)
         if chunk_number < feed.ready:
-            send(connection, connection_seal, Kind.CHUNK, feed.part(chunk_number))
+            send(connection, connection_seal, FrameKind.CHUNK, feed.part(chunk_number))
         elif chunk_number == feed.chunks and feed.name is not None:
             send_words(connection, connection_seal, {"name": feed.name})
         else:

@@ -33,7 +33,7 @@ class StreamError(OSError):
     """The received bytes are no valid frame: damaged, cut short, or from a sender that does not know the token."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     WAIT = 0  # a sign of life: the sender waits for the next chunk itself
     WORDS = 1  # a JSON object
     CHUNK = 2  # a part of the state
@@ -45,9 +45,9 @@ class Seal(Protocol):
     The frames must be opened in the order in which they were closed.
     """
 
-    def close(self, kind: Kind, data: memoryview) -> bytes: ...
+    def close(self, kind: FrameKind, data: memoryview) -> bytes: ...
 
-    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+    def open(self, kind: FrameKind, sealed: memoryview, into: memoryview) -> None:
         """Check a sealed frame and write its data into `into`.
 
         Raises StreamError if the frame is damaged or out of order.
@@ -59,16 +59,16 @@ class EncryptingSeal:
         key = HKDF(SHA256(), 32, salt, b"dyntrain: the state of a generation").derive(token.encode())
         self._cipher, self._frames = AESGCM(key), 0
 
-    def close(self, kind: Kind, data: memoryview) -> bytes:
+    def close(self, kind: FrameKind, data: memoryview) -> bytes:
         return self._cipher.encrypt(self._nonce(kind), data, None)
 
-    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+    def open(self, kind: FrameKind, sealed: memoryview, into: memoryview) -> None:
         try:
             self._cipher.decrypt_into(self._nonce(kind), sealed, None, into)
         except InvalidTag as error:
             raise StreamError("a frame arrived damaged") from error
 
-    def _nonce(self, kind: Kind) -> bytes:
+    def _nonce(self, kind: FrameKind) -> bytes:
         self._frames += 1  # never repeats under one key: each connection has its own key, and only one side sends
         return _NONCE.pack(kind, self._frames)
 
@@ -79,15 +79,15 @@ class ChecksumSeal:
     def __init__(self) -> None:
         self._frames = 0
 
-    def close(self, kind: Kind, data: memoryview) -> bytes:
+    def close(self, kind: FrameKind, data: memoryview) -> bytes:
         return b"".join((data, self._frame_checksum(kind, data)))
 
-    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+    def open(self, kind: FrameKind, sealed: memoryview, into: memoryview) -> None:
         into[:] = sealed[:-TAG_BYTES]
         if self._frame_checksum(kind, into) != sealed[-TAG_BYTES:]:
             raise StreamError("a frame arrived damaged")
 
-    def _frame_checksum(self, kind: Kind, data: memoryview) -> bytes:
+    def _frame_checksum(self, kind: FrameKind, data: memoryview) -> bytes:
         self._frames += 1
         hasher = xxhash.xxh3_128(_NONCE.pack(kind, self._frames))
         hasher.update(data)
@@ -109,10 +109,10 @@ def proof(token: str, generation: int, salt: str) -> str:
 
 def send_sign_of_life(connection: socket.socket) -> None:
     """Send a sign of life, which is an empty frame. Raises OSError."""
-    connection.sendall(_HEAD.pack(Kind.WAIT, 0))
+    connection.sendall(_HEAD.pack(FrameKind.WAIT, 0))
 
 
-def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) -> None:
+def send(connection: socket.socket, seal: Seal, kind: FrameKind, data: memoryview) -> None:
     """Send a frame. Blocks until the kernel has buffered the whole frame. Raises OSError."""
     sealed_frame = seal.close(kind, data)
     connection.sendall(_HEAD.pack(kind, len(sealed_frame)))
@@ -120,7 +120,7 @@ def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) ->
 
 
 def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> None:
-    send(connection, seal, Kind.WORDS, memoryview(json.dumps(words).encode()))
+    send(connection, seal, FrameKind.WORDS, memoryview(json.dumps(words).encode()))
 
 
 class Receiver:
@@ -130,23 +130,23 @@ class Receiver:
         self._connection, self._seal, self._largest = connection, seal, max(largest, MAX_WORDS_BYTES) + TAG_BYTES
         self._buffer = memoryview(bytearray(MAX_WORDS_BYTES + TAG_BYTES))
 
-    def next(self) -> tuple[Kind, memoryview]:
+    def next(self) -> tuple[FrameKind, memoryview]:
         """Receive the next frame, and return its kind and its sealed bytes, which the next call overwrites.
 
         Raises OSError.
         """
         kind_code, frame_size = _HEAD.unpack(receive_exactly(self._connection, memoryview(bytearray(_HEAD.size))))
-        is_valid_size = frame_size == 0 if kind_code == Kind.WAIT else TAG_BYTES <= frame_size <= self._largest
-        if kind_code not in Kind.__members__.values() or not is_valid_size:
+        is_valid_size = frame_size == 0 if kind_code == FrameKind.WAIT else TAG_BYTES <= frame_size <= self._largest
+        if kind_code not in FrameKind.__members__.values() or not is_valid_size:
             raise StreamError("the received bytes are no frame of a state transfer")
         if frame_size > len(self._buffer):
             self._buffer = memoryview(bytearray(self._largest))
-        return Kind(kind_code), receive_exactly(self._connection, self._buffer[:frame_size])
+        return FrameKind(kind_code), receive_exactly(self._connection, self._buffer[:frame_size])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
         """Open a frame with a JSON object, and return the object. Raises StreamError for any other frame."""
         json_bytes = bytearray(len(sealed) - TAG_BYTES)
-        self._seal.open(Kind.WORDS, sealed, memoryview(json_bytes))
+        self._seal.open(FrameKind.WORDS, sealed, memoryview(json_bytes))
         try:
             message = json.loads(json_bytes)
         except ValueError as error:
@@ -155,18 +155,18 @@ class Receiver:
             raise StreamError("the other side's message is no JSON object")
         return message
 
-    def chunk(self, sealed: memoryview, buffer: memoryview) -> None:
+    def open_chunk(self, sealed: memoryview, buffer: memoryview) -> None:
         """Open a frame with a chunk, and write its data to `buffer`.
 
         Raises StreamError for a damaged chunk or a wrong size.
         """
         if len(sealed) - TAG_BYTES != len(buffer):
             raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(buffer)} bytes")
-        self._seal.open(Kind.CHUNK, sealed, buffer)
+        self._seal.open(FrameKind.CHUNK, sealed, buffer)
 
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> memoryview:
-    """Receive bytes until `buffer` is full. Raises OSError, also if the other side closes the connection before."""
+    """Receive bytes until `buffer` is full. Raises OSError, also if the connection ends before `buffer` is full."""
     bytes_received = 0
     while bytes_received < len(buffer):
         if not (byte_count := connection.recv_into(buffer[bytes_received:])):

@@ -44,7 +44,7 @@ class StepSnapshot:
         ]
         all_updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
         self._states = [(updater, dict(updater.states)) for updater in all_updaters]  # a script may replace states
-        self._running = [(array, array.copy()) for array in state.running_arrays()]
+        self._running = [(array, array.copy()) for array in state.statistic_arrays()]
         self._kept = state.kept.copies()
         self._written = [(param, array, array.copy()) for param in state.written for array in param.list_data()]
 
