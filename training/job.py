@@ -147,7 +147,7 @@ class ElasticJob:
     def output(self) -> Path:
         """A folder for the script's own files, in the job's folder on the shared volume, which is equal on all workers.
 
-        Without a cluster, this is the folder `output` in the current directory. If the cluster's template sets
+        Without a cluster, `output` is the folder `output` in the current directory. If the cluster's template sets
         `OutputLocation`, the output folder is copied to S3 after each epoch.
         """
         folder = self.membership.output
@@ -158,9 +158,9 @@ class ElasticJob:
     def writes(self) -> bool:
         """True on the one worker that writes files for all workers into `output`: best parameters, exports, plots.
 
-        Within an epoch the worker with rank 0 writes; which worker this is may change with the membership. After an
-        epoch all workers can read the files that the writing worker closed within the epoch. After the loop over
-        epochs, a worker that has applied the job's last step writes.
+        Within an epoch the worker with rank 0 writes; a change of the membership may give rank 0 to another worker.
+        After an epoch all workers can read the files that the writing worker closed within the epoch. After the loop
+        over epochs, a worker that has applied the job's last step writes.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -238,8 +238,8 @@ class ElasticJob:
         Call `loader` before `epochs`. In the loop over epochs, iterate over the loader like over a DataLoader, or over
         `epoch.batches(loader)`. `batch_size` is the number of samples of a batch over all workers; the job draws the
         order of the samples. If the dataset is a `Shards` object of several files, the files are read sequentially.
-        With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; which samples
-        these are differs between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
+        With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; the left-out
+        samples differ between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
 
         A `batch_sampler` chooses the samples of each batch, which may have any size, for example in buckets by length.
         The sampler runs identically on each worker, and each of its batches is divided among the workers. The
@@ -400,11 +400,11 @@ class ElasticJob:
         `trainer.step`, if this argument is constant.
 
         `steps` is the maximum number of steps of the loop. `local_batch_at_most` is the maximum number of samples of a
-        worker's batch. A worker's larger share of a step is divided into parts, which the loop yields as separate
-        batches. Only the last part's `trainer.step` sums the gradients over all workers and updates the parameters.
-        With `local_batch_at_most`, each worker's memory suffices even if few workers are left. `local_batch_at_most`
-        may differ between workers. `net` is one Block or several Blocks; their parameters that are in no trainer become
-        a part of the job's state.
+        worker's batch. If a worker's share of a step exceeds `local_batch_at_most`, the share is divided into parts,
+        which the loop yields as separate batches. Only the last part's `trainer.step` sums the gradients over all
+        workers and updates the parameters. With `local_batch_at_most`, each worker's memory suffices even if few
+        workers are left. `local_batch_at_most` may differ between workers. `net` is one Block or several Blocks; their
+        parameters that are in no trainer become a part of the job's state.
 
         With `changes="epoch"`, workers join and leave only at ends of epochs, which suits scripts that carry values
         from batch to batch. With `changes="epoch"`, commits are written only at ends of epochs. The loss of a worker

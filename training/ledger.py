@@ -81,7 +81,7 @@ class IntentLog:
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")
 
-    def intend(self, generation: int, position: Position, indices: Sequence[int]) -> None:
+    def append_intent(self, generation: int, position: Position, indices: Sequence[int]) -> None:
         intent = Intent(generation=generation, **position.model_dump(), indices=tuple(indices))
         self._lines.write(intent.line())
 

@@ -156,7 +156,7 @@ class Fetching(Message):
 
     type: Literal["fetching"] = "fetching"
     generation: int  # number of the generation to form
-    received: int = Field(ge=0)  # bytes
+    received: int = Field(ge=0)  # bytes that have arrived
     size: int = Field(ge=1)  # bytes of the whole state
 
 
@@ -223,7 +223,7 @@ class FirstStep(Message):
 
     type: Literal["first_step"] = "first_step"
     generation: int  # number of the worker's generation
-    pause: float | None = None  # seconds; None for a worker that joins
+    pause: float | None = None  # seconds of the training's pause; None for a worker that joins
     phases: dict[str, float] = {}  # seconds of each part of the pause
 
 

@@ -93,7 +93,7 @@ class Chronicle:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add_point(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
         elif isinstance(event, events.ChecksSilenced):
-            silenced_rules = {code[:MAX_NAME]: silencing[:MAX_REASON] for code, silencing in event.rules.items()}
+            silenced_rules = {code[:MAX_NAME]: reason[:MAX_REASON] for code, reason in event.rules.items()}
             self.silenced = dict([*(self.silenced | silenced_rules).items()][:MAX_MARKS])
         elif isinstance(event, MARKED_EVENTS):
             self.counts[event.event] += 1

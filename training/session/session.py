@@ -178,7 +178,7 @@ class Session:
         return losses.worker_disconnected(self.job, instance, pid, now)
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
-        return workers.handle_left(self.job, instance, now)
+        return workers.handle_worker_left(self.job, instance, now)
 
     def loop_entered(self, instance: str, message: Entered, now: float) -> list[Order]:
         return workers.handle_entered(self.job, instance, message, now)

@@ -100,7 +100,7 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
 
 def _announce_silenced_rules(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     """Announce which rules of the script's checks are silenced, each rule only once for all workers together."""
-    new_rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
+    new_rules = {code: reason for code, reason in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(new_rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=new_rules, at=now))] if new_rules else []
 

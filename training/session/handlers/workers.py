@@ -164,7 +164,7 @@ def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]
     return [_leave_order(job, instance)] if job.phase is Phase.OVER else []
 
 
-def handle_left(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_worker_left(job: JobState, instance: str, now: float) -> list[Order]:
     if not (hello := job.roster.leaving.pop(instance, None)):
         return []
     job.roster.absent.pop(instance, None)
