@@ -128,7 +128,7 @@ class ElasticJob:
 
     @property
     def cross_rank(self) -> int:
-        """Horovod's cross rank: the number of this worker's node; it changes with the membership."""
+        """Horovod's cross rank: the number of this worker's node, which changes with the membership."""
         return self._membership_with_rank("cross_rank").cross_rank
 
     def _membership_with_rank(self, name: str) -> Membership:

@@ -130,7 +130,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--waits-for-launch", action="store_true", help="wait until a person launches a command on a base node"
     )
-    add_state_transfer(parser)
+    add_transfer_option(parser)
     parser.add_argument(
         "--servers", choices=["base", "all"], default="base", help="which members' ps-lite servers are used"
     )
@@ -150,7 +150,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "without any key, nodes are trusted"
     )
     parser.add_argument("--identity-keys", type=_parse_identity_keys, default=(), help=keys_help)
-    add_clocks(parser)
+    add_clock_options(parser)
     args = parser.parse_args(argv)
     if not args.mount.is_dir():
         parser.error(f"--mount {args.mount} is not a directory")
@@ -176,7 +176,7 @@ def _parse_identity_keys(text: str) -> Keys:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_state_transfer(parser: argparse.ArgumentParser) -> None:
+def add_transfer_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-transfer",
         choices=["encrypted", "clear"],
@@ -185,7 +185,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_clocks(parser: argparse.ArgumentParser) -> None:
+def add_clock_options(parser: argparse.ArgumentParser) -> None:
     """Add the options from which all time limits of a job are derived, and whose values `Clocks` checks."""
     default_clocks = Clocks()
     option_group = parser.add_argument_group("bounds of every wait, in seconds")

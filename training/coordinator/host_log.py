@@ -1,8 +1,8 @@
 """Writes the files `host_worker` and `host_worker_log`, which list the training workers for users and their scripts.
 
-The launcher of AWS Dynamic Training wrote both files, with the same content, in its own directory. The file
-`host_worker` contains one IP address a line. The file `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`
-when a worker has joined or left.
+The launcher of AWS Dynamic Training wrote `host_worker` and `host_worker_log`, with the same content, in its own
+directory. The file `host_worker` contains one IP address a line. When a worker has joined or left, the file
+`host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`.
 """
 
 from __future__ import annotations
