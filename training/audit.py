@@ -32,10 +32,10 @@ class Audit:
     lost: int = 0  # number of samples that were not trained on
     doubled: int = 0  # number of samples that were trained on again
     void_intents: int = 0  # number of intents that do not count
-    # further loops over epochs: by the loop's first epoch
-    later: dict[int, tuple[int, int | None]] = field(default_factory=dict)  # (samples, drawn_from) of each
+    # (samples, drawn_from) of each loop, by the loop's first epoch
+    later: dict[int, tuple[int, int | None]] = field(default_factory=dict)  # sizes of further loops over epochs
 
-    def sizes(self, epoch: int) -> tuple[int, int]:
+    def sample_counts(self, epoch: int) -> tuple[int, int]:
         """Return the number of samples that the epoch takes, and the number of samples in the dataset."""
         loop_start = max((start for start in self.later if start <= epoch), default=None)
         samples, drawn_from = (self.samples, self.drawn_from) if loop_start is None else self.later[loop_start]
@@ -83,7 +83,7 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
             steps_by_epoch[epoch].add(step)
     for epoch, counts in counts_by_epoch.items():
         result.epochs[epoch] = len(steps_by_epoch[epoch])
-        expected_samples, dataset_samples = result.sizes(epoch)
+        expected_samples, dataset_samples = result.sample_counts(epoch)
         trained_samples = sum(1 for index in range(dataset_samples) if counts[index])
         result.lost += max(0, expected_samples - trained_samples)
         result.doubled += sum(count - 1 for count in counts.values() if count > 1) + sum(

@@ -60,7 +60,7 @@ class Formed(_Event):
     members: Instances  # of the generation
     digest: str = Field(description="checksum of the state, equal on all members")
     phases: Phases  # parts in sequence
-    background: Phases  # parts in parallel to these
+    background: Phases  # parts in parallel to `phases`
 
 
 class TakenBack(_Event):
@@ -222,7 +222,7 @@ class NodeNotice(_Event):
 class Stalled(_Event):
     """Workers have waited for other workers for over half a minute.
 
-    Each stall (such a time of waiting) is written once.
+    Each stall (time of waiting) is written once.
     """
 
     event: Literal["stalled"] = "stalled"
@@ -283,7 +283,7 @@ class CommitFailed(_Event):
     event: Literal["commit_failed"] = "commit_failed"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Cause  # why it was not written
+    reason: Cause  # why the commit was not written
 
 
 class ResultsUploaded(_Event):
@@ -312,7 +312,7 @@ class CommitUnreadable(_Event):
     name: str = Field(description="name of the commit")
     position: StepPosition  # of the unreadable commit
     instead: Position | None = Field(description="position of the commit that takes its place; null: there is none")
-    reason: Cause  # why it cannot be read
+    reason: Cause  # why the commit cannot be read
 
 
 class SafeStateUnreadable(_Event):
@@ -321,7 +321,7 @@ class SafeStateUnreadable(_Event):
     event: Literal["safe_state_unreadable"] = "safe_state_unreadable"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Cause  # why it cannot be read
+    reason: Cause  # why the safe state cannot be read
 
 
 # ---- the coordinator and its job
@@ -351,7 +351,7 @@ class TargetRefused(_Event):
     event: Literal["target_refused"] = "target_refused"
     revision: int = Field(description="revision of the ignored target and of the target in force")
     stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
-    reason: Cause  # what contradicts
+    reason: Cause  # what contradicts the accepted target
 
 
 class LoopFinished(_Event):

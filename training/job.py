@@ -101,7 +101,7 @@ class ElasticJob:
 
         With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, for any
         current number of workers. With `batching=PerWorker(64)` the learning rate is multiplied by `epoch.workers /
-        job.size`. A learning-rate scheduler then counts updates as if there were `job.size` workers.
+        job.size`. With `PerWorker`, a learning-rate scheduler counts updates as if there were `job.size` workers.
         """
         return self._size
 
@@ -128,7 +128,7 @@ class ElasticJob:
 
     @property
     def cross_rank(self) -> int:
-        """Horovod's cross rank: the number of this worker's node; it changes with the membership."""
+        """Horovod's cross rank: the number of this worker's node, which changes with the membership."""
         return self._membership_with_rank("cross_rank").cross_rank
 
     def _membership_with_rank(self, name: str) -> Membership:
@@ -147,7 +147,7 @@ class ElasticJob:
     def output(self) -> Path:
         """A folder for the script's own files, in the job's folder on the shared volume, which is equal on all workers.
 
-        Without a cluster, this is the folder `output` in the current directory. If the cluster's template sets
+        Without a cluster, `output` is the folder `output` in the current directory. If the cluster's template sets
         `OutputLocation`, the output folder is copied to S3 after each epoch.
         """
         folder = self.membership.output
@@ -158,9 +158,9 @@ class ElasticJob:
     def writes(self) -> bool:
         """True on the one worker that writes files for all workers into `output`: best parameters, exports, plots.
 
-        Within an epoch the worker with rank 0 writes; which worker this is may change with the membership. After an
-        epoch all workers can read the files that the writing worker closed within the epoch. After the loop over
-        epochs, a worker that has applied the job's last step writes.
+        Within an epoch the worker with rank 0 writes; a change of the membership may give rank 0 to another worker.
+        After an epoch all workers can read the files that the writing worker closed within the epoch. After the loop
+        over epochs, a worker that has applied the job's last step writes.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -179,8 +179,8 @@ class ElasticJob:
     ) -> ElasticTrainer:
         """Make an elastic trainer, with the same arguments as `gluon.Trainer`.
 
-        Call this before `epochs`, once for each trainer. `loss` says which loss the script differentiates. The default
-        "sum" is the sum over the batch, as with `loss.backward()` in a Gluon loop, and the script calls
+        Call `trainer` before `epochs`, once for each trainer. `loss` says which loss the script differentiates. The
+        default "sum" is the sum over the batch, as with `loss.backward()` in a Gluon loop, and the script calls
         `step(batch_size)`. With "mean", the mean over the batch, the script calls `step(1)`, or `step` with the number
         that the script passed before it was elastic. With "own", the script normalizes its loss itself, and `step(n)`
         divides the sum of the gradients over all workers by n. If the first batch's `backward` contradicts `loss`, a
@@ -235,18 +235,18 @@ class ElasticJob:
     ) -> Loader:
         """Make an elastic loader, with the same arguments as `gluon.data.DataLoader`.
 
-        Call this before `epochs`. In the loop over epochs, iterate over the loader like over a DataLoader, or over
+        Call `loader` before `epochs`. In the loop over epochs, iterate over the loader like over a DataLoader, or over
         `epoch.batches(loader)`. `batch_size` is the number of samples of a batch over all workers; the job draws the
         order of the samples. If the dataset is a `Shards` object of several files, the files are read sequentially.
-        With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; which samples
-        these are differs between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
+        With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; the left-out
+        samples differ between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
 
         A `batch_sampler` chooses the samples of each batch, which may have any size, for example in buckets by length.
         The sampler runs identically on each worker, and each of its batches is divided among the workers. The
         generators `random` and `np.random` are seeded before each epoch's pass over the data. With `whole_batch`, each
         worker loads all samples of a batch. Functions that mix or pair samples, or pad samples to the longest, need
-        this. With `whole_batch`, the `batchify_fn` gets all samples before the batch is divided, and makes the same
-        random draws on all workers. If a `batchify_fn` pads samples, `whole_batch` must be set to True or False:
+        `whole_batch`. With `whole_batch`, the `batchify_fn` gets all samples before the batch is divided, and makes the
+        same random draws on all workers. If a `batchify_fn` pads samples, `whole_batch` must be set to True or False:
         otherwise the first batch raises ValueError.
 
         A transform's random draws with `random`, `np.random` or MXNet depend only on (seed, epoch, sample index), so
@@ -291,7 +291,7 @@ class ElasticJob:
         return epoch.batches(loader)
 
     def memory(self, **values: Any) -> Memory:
-        """Return an object with the given attributes, for the script's own values; call this before `epochs`.
+        """Return an object with the given attributes, for the script's own values; call `memory` before `epochs`.
 
         The attributes are equal on every worker, and survive every change of the membership and every restart.
 
@@ -319,7 +319,7 @@ class ElasticJob:
             average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
 
         The arrays are equal on every worker, and survive every change and restart. If a step becomes void, the arrays
-        from before the step are restored. The script may replace these arrays by other arrays of the same shapes. At
+        from before the step are restored. The script may replace the kept arrays by other arrays of the same shapes. At
         each step the arrays are copied within their device's memory.
         """
         loop = self._loop_to_prepare("keep")
@@ -330,8 +330,8 @@ class ElasticJob:
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
         """Return an object for values of a batch's rows, such as hidden states, that the next batch needs.
 
-        Call this before `epochs`. The rows of `arrays` are along `axis`; the number of rows is that of a batch over all
-        workers.
+        Call `rows` before `epochs`. The rows of `arrays` are along `axis`; the number of rows is that of a batch over
+        all workers.
 
             hidden = job.rows(model.begin_state(batch_size=80), axis=1)
             for epoch in job.epochs(40):
@@ -390,7 +390,7 @@ class ElasticJob:
         trainer). A loop uses the trainers, loaders and rows that the script made since the previous loop. If the script
         made no new trainers, for example, the loop uses the previous loop's trainers. The next loop also keeps the
         values in `job.memory`, the arrays of `job.keep()` and every net. If a script has several loops, each loop needs
-        a `name`. The job then ends when the script ends, and `steps` and `job.stop()` end only one loop.
+        a `name`. With several loops, the job ends when the script ends, and `steps` and `job.stop()` end only one loop.
 
         The net's parameters must be initialized, with known shapes. Each sample is trained on exactly once in an epoch,
         however the membership changes, except samples that a loader discards. A step has `global_batch` samples over
@@ -400,14 +400,15 @@ class ElasticJob:
         `trainer.step`, if this argument is constant.
 
         `steps` is the maximum number of steps of the loop. `local_batch_at_most` is the maximum number of samples of a
-        worker's batch. A worker's larger share of a step is divided into parts, which the loop yields as separate
-        batches. Only the last part's `trainer.step` sums the gradients over all workers and updates the parameters. So
-        each worker's memory suffices even if few workers are left. `local_batch_at_most` may differ between workers.
-        `net` is one Block or several Blocks; their parameters that are in no trainer become a part of the job's state.
+        worker's batch. If a worker's share of a step exceeds `local_batch_at_most`, the share is divided into parts,
+        which the loop yields as separate batches. Only the last part's `trainer.step` sums the gradients over all
+        workers and updates the parameters. With `local_batch_at_most`, each worker's memory suffices even if few
+        workers are left. `local_batch_at_most` may differ between workers. `net` is one Block or several Blocks; their
+        parameters that are in no trainer become a part of the job's state.
 
         With `changes="epoch"`, workers join and leave only at ends of epochs, which suits scripts that carry values
-        from batch to batch. With `changes="epoch"`, no commit is written at boundaries within epochs, if the cluster
-        has any. The loss of a worker still changes the membership at any step.
+        from batch to batch. With `changes="epoch"`, commits are written only at ends of epochs. The loss of a worker
+        still changes the membership at any step.
 
         With `probe`, each worker tries some samples of the first batch before the first step, once as a whole and once
         in two parts, in separate processes. The probe raises ValueError if the gradients of the parts contradict the
@@ -455,17 +456,17 @@ class ElasticJob:
     def stop(self) -> None:
         """End the loop over epochs successfully at the next boundary, on all workers.
 
-        After this boundary `epochs` yields no further epoch. It is enough if one worker calls `stop`. The script should
-        decide by a value that is equal on all workers, such as a result of `epoch.reduce`, and not by a metric of this
-        worker's batches. The job ends if no other loop over epochs follows.
+        After the boundary at which the loop ends, `epochs` yields no further epoch. It is enough if one worker calls
+        `stop`. The script should decide by a value that is equal on all workers, such as a result of `epoch.reduce`,
+        and not by a metric of this worker's batches. The job ends if no other loop over epochs follows.
         """
         self.membership.stopping = True
 
     def close(self) -> None:
         """Declare that no further loop over epochs follows.
 
-        Only a process that continues after the script, such as a notebook's, needs this call. In other processes, the
-        end of the process implies that no further loop follows.
+        Only a process that continues after the script, such as a notebook's, needs to call `close`. In other processes,
+        the end of the process implies that no further loop follows.
         """
         self.membership.script_ended()
 

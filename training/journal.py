@@ -1,8 +1,8 @@
 """The coordinator's journal: decisions that must survive the coordinator's process, with a class for each kind.
 
 A coordinator that is restarted, or takes the job over, continues from the journal's records alone
-(`session/recovery/from_journal.py`). The audit reads these records to know which steps are valid. A generation is the
-group of workers between two changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
+(`session/recovery/from_journal.py`). The audit reads the journal's records to know which steps are valid. A generation
+is the group of workers between two changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JobBegun(_Entry):
     job: str  # name of the job
     epochs: int | None = None  # number of epochs, over the whole job
     samples: int | None = None  # samples in an epoch
-    drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # in the dataset, if epochs omit some
+    drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # dataset samples, if epochs omit some
     global_batch: int  # samples of a step, over all workers
     seed: int  # seed of the job's random numbers
     batching: str  # how batch and rate follow the number of workers
@@ -80,7 +80,7 @@ class CommitFoundUnreadable(_Entry):
     name: str  # name of the commit
     position: Position  # position of the unreadable commit
     instead: Position | None  # position of the previous commit, which takes its place
-    reason: str  # why it cannot be read
+    reason: str  # why the commit cannot be read
     at: float  # seconds since 1970
 
 
@@ -123,7 +123,7 @@ class LoopFinished(_Entry):
     loop: int  # number of the next loop
     reached: Position  # position at the loop's end
     holders: tuple[str, ...]  # members whose memory holds the state
-    writer: str | None  # whose script writes files for all workers
+    writer: str | None  # member whose script writes files for all workers
     at: float  # seconds since 1970
 
 
@@ -133,7 +133,7 @@ class JobFinished(_Entry):
     kind: Literal["finished"] = "finished"
     position: Position  # position at the job's end
     at: float  # seconds since 1970
-    writer: str | None = Field(None, exclude_if=lambda value: value is None)  # whose script writes files for all
+    writer: str | None = Field(None, exclude_if=lambda value: value is None)  # member whose script writes files
 
 
 class JobFailed(_Entry):

@@ -81,7 +81,7 @@ class IntentLog:
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")
 
-    def intend(self, generation: int, position: Position, indices: Sequence[int]) -> None:
+    def append_intent(self, generation: int, position: Position, indices: Sequence[int]) -> None:
         intent = Intent(generation=generation, **position.model_dump(), indices=tuple(indices))
         self._lines.write(intent.line())
 
@@ -103,8 +103,8 @@ class EventTail:
     def next(self, *, skip_unknown: bool = False) -> list[Event]:
         """Return the events that were added since the last call, from at most `MOST_READ` bytes.
 
-        Raises OSError, and `records.Unreadable` for events of an unknown version; with `skip_unknown` such events are
-        skipped instead. An incomplete last line is left for the next call. A line that was cut off by a crash is
+        Raises OSError, and `records.Unreadable` for events of an unknown version, which are skipped with
+        `skip_unknown`. An incomplete last line is left for the next call. A line that was cut off by a crash is
         skipped.
         """
         with self._path.open("rb") as file:

@@ -9,10 +9,10 @@
     module.fit(train_iter, eval_data=val_iter, kvstore=kv, num_epoch=90)
 
 The script's data iterators cannot continue from a position within an epoch. So the membership changes only at ends of
-epochs, and after the loss of a worker the epoch is repeated with the current weights. Jobs that use this class cannot
-be audited. All workers must have the same number of batches per epoch. The script chooses each worker's batch size,
-either constant, or as a batch over all workers divided by `kv.num_workers`. Gradients are divided by the number of
-samples of a step over all workers, and learning-rate schedules count these samples.
+epochs, and after the loss of a worker the epoch is repeated with the current weights. Jobs that use this `Module`
+cannot be audited. All workers must have the same number of batches per epoch. The script chooses each worker's batch
+size, either constant, or as a batch over all workers divided by `kv.num_workers`. Gradients are divided by the number
+of samples of a step over all workers, and learning-rate schedules count these samples.
 
 At an epoch's end BatchNorm's statistics are averaged over the workers. After averaging, the script's callbacks and the
 validation run with the same parameters on all workers. Only one worker writes the files of checkpoints
@@ -62,7 +62,7 @@ class _MemberLost(Exception):
 
 
 class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
-    """MXNet's `Module` with the argument `data_iterator`; without an elastic kvstore it behaves as MXNet's class."""
+    """MXNet's `Module` with the argument `data_iterator`; without an elastic kvstore the class behaves as MXNet's."""
 
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,8 +1,8 @@
 """A version of `asyncio.timeout` that also works during clean-up after a task was cancelled.
 
 During clean-up, `asyncio.timeout` of Python 3.11.0 to 3.11.2 (the version of Debian 12) raises CancelledError in place
-of TimeoutError (python/cpython issue 102780). Because of this error, code after a timeout, such as killing a process
-that does not exit, would never run.
+of TimeoutError (python/cpython issue 102780). Because of the CancelledError, code after a timeout, such as killing a
+process that does not exit, would never run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files by which `dyntrain check` and the processes of a script communicate in a trial run.
 
 `dyntrain check` writes an order into a file, and names this file in an environment variable. The script's processes
-save values, which `dyntrain check` compares. A process without this variable is not part of a trial.
+save values, which `dyntrain check` compares. A process without this environment variable is not part of a trial.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Order(BaseModel):
         return self.folder / "norms.json"
 
     @property
-    def follows_file(self) -> Path:
+    def varying_batch_file(self) -> Path:
         """The file that exists if the script's batch size follows the number of workers."""
         return self.folder / "follows"
 
@@ -82,7 +82,7 @@ class Order(BaseModel):
     def write(self) -> Path:
         """Make the run's folder and write the order into a file.
 
-        Return the path of this file, for the environment variable.
+        Return the path of the order's file, for the environment variable.
         """
         self.steps_folder.mkdir(parents=True)
         self.saved_folder.mkdir()

@@ -44,7 +44,7 @@ class Stacks:
 
 def changed(patch: pytest.MonkeyPatch, stacks: Stacks, mail: str | None = None) -> tuple[str, dict[str, Any]]:
     patch.setattr(boto3, "client", lambda _name: stacks)
-    done = DEPLOY["_change"]("dyntrain-prod", "https://there", mail, float("inf"))
+    done = DEPLOY["_change_stack"]("dyntrain-prod", "https://there", mail, float("inf"))
     return done, stacks.changes[-1]
 
 

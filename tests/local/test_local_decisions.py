@@ -13,7 +13,7 @@ from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.tags import changed_keys
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.lambdas.packaged import packaged_template, with_stage_defaults
-from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
+from dyntrain.controller.local.lambdas.rules import EventRules, PatternRule, period_of
 from dyntrain.controller.local.lambdas.stream import item_key_of, shuffled_by_item
 from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, loopback_addresses
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata_tree
@@ -74,7 +74,7 @@ def test_a_shuffled_batch_keeps_each_items_order_and_every_record(changes: list[
 
 
 def test_patterns_match_a_suffix_and_only_that() -> None:
-    rules = Rules(
+    rules = EventRules(
         (PatternRule("on_tag", {"source": ["aws.tag"], "detail": {"changed-tag-keys": [{"suffix": "-worker"}]}}),),
         (),
         (),

@@ -14,7 +14,7 @@ import pytest
 from dyntrain.controller.contract.messages import CoordinatorEndpoint
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.coordinator.current_job import begin_job, is_closed, open_job
+from dyntrain.training.coordinator.current_job import begin_job, is_job_closed, open_job
 from dyntrain.training.coordinator.terms import TermJournal
 from dyntrain.training.journal import (
     CommitWritten,
@@ -131,7 +131,7 @@ def test_a_cluster_goes_on_with_a_job_that_was_resumed_and_not_with_one_that_is_
     assert open_job(tmp_path, CLUSTER, 5.0)[0] != job.job
     again = left(tmp_path, SETTLED, FAILED, JobClosed(at=2.0), JobResumed(at=3.0))
     assert open_job(tmp_path, CLUSTER, 5.0)[0] == again.job
-    assert is_closed([FAILED, JobResumed(at=3.0), FAILED, JobClosed(at=4.0)])
+    assert is_job_closed([FAILED, JobResumed(at=3.0), FAILED, JobClosed(at=4.0)])
 
 
 def test_two_launches_do_not_run_in_one_folder(

@@ -231,7 +231,7 @@ def test_each_epoch_and_the_end_are_uploaded_and_told(tmp_path: Path) -> None:
         async with Announced(GOOD, f"pathlib.Path({str(tidied)!r}).touch()") as bed:
             bed.results.request_upload()
             assert isinstance(await bed.next(), events.ResultsUploaded)
-            await bed.results.finish()
+            await bed.results.finish_uploads()
             assert isinstance(last := await bed.next(), events.ResultsUploaded)
             assert (last.files, last.size) == (1, 9)
 
@@ -257,7 +257,7 @@ def test_a_program_that_dies_is_told_of_and_another_one_goes_on(tmp_path: Path) 
 def test_an_upload_that_hangs_delays_the_jobs_end_by_its_bound_and_leaves_no_process() -> None:
     async def course() -> None:
         async with Announced("time.sleep(600)") as bed:
-            await bed.results.finish(0.5)
+            await bed.results.finish_uploads(0.5)
             assert isinstance(late := await bed.next(), events.ResultsNotUploaded)
             assert "the rest is on the volume" in late.reason
 

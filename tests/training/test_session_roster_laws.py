@@ -82,7 +82,7 @@ def test_one_that_stands_by_is_neither_missed_nor_refused() -> None:
     driver.worker(C)
     hello = here.standing.pop(C)
     here.refused[C], here.unconnected[C] = "no", UnconnectedWorker(50, 0.0, 1.0)
-    here.add_standing(hello)
+    here.add_standing_worker(hello)
     assert (here.refused, here.unconnected, set(here.standing)) == ({}, {}, {C})
 
 

@@ -111,12 +111,12 @@ def test_each_loops_epochs_are_as_long_as_it_said_and_the_one_that_was_ended_ear
         finished(Position(epoch=3, offset=0, step=3)),
     )
     log = IntentLog(tmp_path, "i-1", 5)
-    log.intend(1, START, [2, 0, 1])
-    log.intend(1, Position(epoch=1, offset=0, step=1), [1, 0])
-    log.intend(2, following, [1])
+    log.append_intent(1, START, [2, 0, 1])
+    log.append_intent(1, Position(epoch=1, offset=0, step=1), [1, 0])
+    log.append_intent(2, following, [1])
     assert main([str(tmp_path)]) == 1
     assert "2 epochs of 3 samples, from epoch 2 on of 2: 1 lost, 0 doubled" in capsys.readouterr().out
-    log.intend(2, following, [0])
+    log.append_intent(2, following, [0])
     assert main([str(tmp_path)]) == 0
 
 
@@ -134,7 +134,7 @@ def test_the_command_says_exact_or_not_by_its_exit_code(
     tmp_path: Path, indices: list[int], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, begun(3), generation(1, START), finished(Position(epoch=1, offset=0, step=1)))
-    IntentLog(tmp_path, "i-1", 5).intend(1, START, indices)
+    IntentLog(tmp_path, "i-1", 5).append_intent(1, START, indices)
     assert main([str(tmp_path), "--json"]) == code
     assert json.loads(capsys.readouterr().out)["exact"] is (code == 0)
 

@@ -33,7 +33,7 @@ def test_a_ready_node_that_is_not_wanted_stays_outside() -> None:
 
 def test_t5_when_every_member_is_replaced_at_once_one_stays_to_hand_the_state_over() -> None:
     decision = settle(["a", "b"], {"c", "d"}, ["c", "d"], LIMITS, group_ready=True)
-    assert (decision.members, decision.reason) == (("a", "c", "d"), SettlementReason.CARRIED)
+    assert (decision.members, decision.reason) == (("a", "c", "d"), SettlementReason.ONE_STAYS)
 
 
 def test_without_a_target_nothing_changes() -> None:

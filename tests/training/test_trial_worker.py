@@ -63,7 +63,7 @@ def test_samples_and_epochs_are_those_that_a_person_says(tmp_path: Path) -> None
 def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
     trial_order = order(tmp_path)
     Trial(trial_order).shortened(LoopConfig(epochs=1, samples=10, batching=PerWorker(4)))
-    assert trial_order.follows_file.exists()
+    assert trial_order.varying_batch_file.exists()
 
 
 @given(st.integers(0, 3 * MOST_KEPT_NUMBERS), st.floats(1e-3, 1e3))

@@ -116,12 +116,12 @@ class Findings:
                 self.silenced[code] = silenced_by
                 log.info("%s is silenced: %s", code, silenced_by)
             return None
-        is_new, finding_text = (code, place) not in self._seen, sentence_of(rule, place, **values)
+        is_new_finding, finding_text = (code, place) not in self._seen, sentence_of(rule, place, **values)
         self._seen.add((code, place))
         if rule.severity == "error" or self.mode == "strict":
             self._stops.setdefault(finding_text)
             return finding_text
-        if is_new:
+        if is_new_finding:
             log.warning("%s", finding_text)
         return None
 

@@ -2,7 +2,7 @@ r"""The coordinator's command line.
 
 Exit code 0 means that the job is over; the job's report says whether the job finished or failed. Exit code 75 means
 that another node has taken the job over (`terms`). Exit code 78 means that a user must act, as the log says. After any
-other exit code, start the coordinator again: it continues the job where its journal ends. Example:
+other exit code, start the coordinator again: the coordinator continues the job where the journal ends. Example:
 
     python -m dyntrain.training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume \
         --num-workers 2
@@ -130,7 +130,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--waits-for-launch", action="store_true", help="wait until a person launches a command on a base node"
     )
-    add_state_transfer(parser)
+    add_transfer_option(parser)
     parser.add_argument(
         "--servers", choices=["base", "all"], default="base", help="which members' ps-lite servers are used"
     )
@@ -145,12 +145,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=_parse_s3_location,
         help="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves are uploaded there when an epoch ends",
     )
-    identity_keys = (
+    keys_help = (
         "public keys (PEM, or its body) whose signature on an instance identity document counts; "
         "without any key, nodes are trusted"
     )
-    parser.add_argument("--identity-keys", type=_parse_keys, default=(), help=identity_keys)
-    add_clocks(parser)
+    parser.add_argument("--identity-keys", type=_parse_identity_keys, default=(), help=keys_help)
+    add_clock_options(parser)
     args = parser.parse_args(argv)
     if not args.mount.is_dir():
         parser.error(f"--mount {args.mount} is not a directory")
@@ -169,14 +169,14 @@ def _parse_s3_location(text: str) -> str:
     return text
 
 
-def _parse_keys(text: str) -> Keys:
+def _parse_identity_keys(text: str) -> Keys:
     try:
         return parse_keys(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_state_transfer(parser: argparse.ArgumentParser) -> None:
+def add_transfer_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-transfer",
         choices=["encrypted", "clear"],
@@ -185,7 +185,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_clocks(parser: argparse.ArgumentParser) -> None:
+def add_clock_options(parser: argparse.ArgumentParser) -> None:
     """Add the options from which all time limits of a job are derived, and whose values `Clocks` checks."""
     default_clocks = Clocks()
     option_group = parser.add_argument_group("bounds of every wait, in seconds")

@@ -22,7 +22,7 @@ def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
     job_file = current_job_file(mount, cluster)
     if job_file.exists():
         current_job = read_current_job(job_file)
-        if not is_closed(read_journal(JobFolder.of(mount, cluster, current_job.job).ledger)):
+        if not is_job_closed(read_journal(JobFolder.of(mount, cluster, current_job.job).ledger)):
             return current_job.job, current_job.started_at
     new_job = begin_job(mount, cluster, now)
     return new_job.job, new_job.started_at
@@ -42,7 +42,7 @@ def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | No
     return new_job
 
 
-def is_closed(journal: Sequence[Entry]) -> bool:
+def is_job_closed(journal: Sequence[Entry]) -> bool:
     """Whether the job's end was reported to the controller, and the job was not resumed afterwards."""
     last_entry = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
     return isinstance(last_entry, JobClosed)

@@ -1,8 +1,8 @@
 """Writes the files `host_worker` and `host_worker_log`, which list the training workers for users and their scripts.
 
-The launcher of AWS Dynamic Training wrote files with these names and this content in its own directory. The file
-`host_worker` contains one IP address a line. The file `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`
-when a worker has joined or left.
+The launcher of AWS Dynamic Training wrote `host_worker` and `host_worker_log`, with the same content, in its own
+directory. The file `host_worker` contains one IP address a line. When a worker has joined or left, the file
+`host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
-    """The addresses of the workers that train according to this report, in order of joining. Pure.
+    """The addresses of the workers that train according to `report`, in order of joining. Pure.
 
     A worker is listed from its first step until it is no longer a member. Without members (the job starts, pauses or
     has ended), the list stays unchanged. `addresses` maps instance ids to IP addresses.

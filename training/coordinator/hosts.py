@@ -30,7 +30,7 @@ class HostsError(RuntimeError):
 class Hosts(Protocol):
     """Calls to the controller, which block for at most the client's timeouts.
 
-    Make these calls in threads outside the event loop.
+    Call the controller only in threads outside the event loop.
     """
 
     def read_target(self) -> Target | None:

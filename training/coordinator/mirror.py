@@ -1,7 +1,7 @@
 """Lists a cluster's training workers in files in the directory of the launch.
 
-Editing these files has no effect on the job, as tags and Auto Scaling groups decide which nodes are members. A user's
-edits are overwritten at the next change of the workers.
+Editing the lists of workers has no effect on the job, as tags and Auto Scaling groups decide which nodes are members. A
+user's edits are overwritten at the next change of the workers.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Orders that follow a decision wait until the decision is written to the shared volume. A single thread makes all writes
 to the volume, in sequence. So while a write blocks, which may take minutes on NFS, the event loop still answers pings.
 Meanwhile workers train on to the next point where the membership may change. No order is sent while a write of a
-decision blocks, so all deadlines are extended by this time (`is_stalled`).
+decision blocks, so all deadlines are extended by the duration of the write (`is_stalled`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outbox:
     def put(self, orders: list[Order]) -> None:
         self._waiting.extend(orders)
         if self._since is None:
-            self._carry_out()
+            self._carry_out_orders()
 
     def drop_orders(self) -> None:
         """Drop all waiting orders, because another coordinator has taken the job over."""
@@ -79,13 +79,13 @@ class Outbox:
                     if self._warned:
                         log.warning("the volume is back after %.0f s", time.monotonic() - self._since)
                     self._since = None
-                self._carry_out()
+                self._carry_out_orders()
 
     def write_event(self, event: Event) -> None:
         """Have an event written to the volume after all earlier writes, and return without waiting."""
         self._volume.submit(self._announce, event).add_done_callback(_log_failure)
 
-    def _carry_out(self) -> None:
+    def _carry_out_orders(self) -> None:
         """Carry out all waiting orders up to the next decision, which must first be written to the volume."""
         while self._waiting and not isinstance(self._waiting[0], Journal):
             self._carry(self._waiting.popleft())

@@ -12,20 +12,20 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, Unreachable
 class UnreachableResources:
     """The resources for which the coordinator's last request failed. Times are seconds since 1970."""
 
-    _by_resource: dict[str, Unreachable] = field(default_factory=dict)
+    _failures: dict[str, Unreachable] = field(default_factory=dict)
 
     def add_failure(self, resource: str, error: Exception, now: float) -> str:
         """Record that a request to a resource failed, and return a message for the log."""
-        since = self._by_resource[resource].since if resource in self._by_resource else now
-        self._by_resource[resource] = Unreachable(what=resource, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
+        since = self._failures[resource].since if resource in self._failures else now
+        self._failures[resource] = Unreachable(what=resource, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
         return (
             str(error) if since == now else f"{error} (since {dt.datetime.fromtimestamp(since, dt.UTC):%H:%M:%S} UTC)"
         )
 
     def clear_failure(self, resource: str) -> None:
-        self._by_resource.pop(resource, None)
+        self._failures.pop(resource, None)
 
     @property
     def unreachable(self) -> tuple[Unreachable, ...]:
         """The unreachable resources, starting with the resource that has been unreachable for the longest time."""
-        return tuple(sorted(self._by_resource.values(), key=lambda resource: resource.since))
+        return tuple(sorted(self._failures.values(), key=lambda resource: resource.since))

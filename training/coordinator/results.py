@@ -57,7 +57,7 @@ class ResultsUploader:
         finally:
             await self._end_program()
 
-    async def finish(self, seconds: float = END_SECONDS) -> None:
+    async def finish_uploads(self, seconds: float = END_SECONDS) -> None:
         """Upload the remaining results after the job's end, and wait for this upload at most `seconds`.
 
         The task `run` must still be running.

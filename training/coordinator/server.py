@@ -42,7 +42,7 @@ TICK_SECONDS = 0.1  # between checks of the session's deadlines
 TARGET_SECONDS = 0.7  # between reads of the target, times 1 to 1.4 at random, so that clusters read at different times
 REPORT_SECONDS = 5.0  # maximum between two reports, which also show that this process is alive
 FAREWELL_SECONDS = 15.0  # time for nodes and workers to disconnect after the job
-WORKERS_SECONDS = 0.5  # between updates of the nodes' addresses on all nodes
+ADDRESSES_SECONDS = 0.5  # between updates of the nodes' addresses on all nodes
 CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
 PUBLISH_SECONDS = 3.0  # between checks of the published endpoint, which an overtaken coordinator may replace late
 TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"  # resources, in messages
@@ -58,10 +58,10 @@ class Coordinator:
     to the controller which instance sends the reports.
 
     Events are written to a file in the job's folder, and also to the file `events` if given. The files that list the
-    training workers are written in the directory of the launch, or in `mirror` without a launch. If `mirror` is None
-    these files are not written. `uploads` is the command that uploads results on request (`ResultsUploader`); if None,
-    the results stay on the shared volume. `resumes` says that a user resumes an interrupted or failed job, of which no
-    process is left.
+    training workers are written in the directory of the launch, or in `mirror` without a launch. If `mirror` is None,
+    the files that list the workers are not written. `uploads` is the command that uploads results on request
+    (`ResultsUploader`); if None, the results stay on the shared volume. `resumes` says that a user resumes an
+    interrupted or failed job, of which no process is left.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Coordinator:
 
     async def _finish_results(self) -> None:
         if self._results is not None:
-            await self._results.finish()
+            await self._results.finish_uploads()
 
     async def _write_decisions(self) -> None:
         try:
@@ -309,20 +309,20 @@ class Coordinator:
             addresses = self._session.addresses(self._instance_id)
             if addresses is not None:
                 self._server.send_addresses(Workers(addresses=addresses))
-            await asyncio.sleep(WORKERS_SECONDS)
+            await asyncio.sleep(ADDRESSES_SECONDS)
 
     async def _list_workers(self, directory: Path | None) -> None:
         """Keep the files that list the training workers up to date, in a separate thread, as the volume may hang."""
         if directory is None:
             return
-        list_files, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
+        worker_lists, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
         while True:
             if job.launch is not None or not job.options.waits:
                 folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
                 update_arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(executor, list_files.update, *update_arguments)
-            await asyncio.sleep(WORKERS_SECONDS)
+                await asyncio.get_running_loop().run_in_executor(executor, worker_lists.update, *update_arguments)
+            await asyncio.sleep(ADDRESSES_SECONDS)
 
     async def _send_reports(self) -> None:
         """Send the controller a report every `REPORT_SECONDS`, and at once after each important change."""

@@ -3,8 +3,8 @@
 A coordinator may still be alive when another machine's coordinator takes over, so each coordinator writes a journal of
 its own. The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again
 after it has written a decision, and before it sends orders about the decision. So each decision of an overtaken
-coordinator was either read by its successor or is void. This protocol also works over NFS, as opening a file by name
-asks the NFS server.
+coordinator was either read by its successor or is void. The protocol of claims also works over NFS, as opening a file
+by name asks the NFS server.
 
     journal.jsonl            term 0
     journal-<term>.jsonl     begins with `TermBegun`: the instance, and each earlier journal's number of valid bytes
@@ -59,7 +59,7 @@ class TermJournal:
     """The journal of the present coordinator's term.
 
     `term` is None if only this machine can run the coordinator, as with `dyntrain launch`. `entries` are the valid
-    entries of this and all earlier journals, as read at the start. `taken_over` is the node that wrote the last
+    entries of this and all earlier journals, as read by the constructor. `taken_over` is the node that wrote the last
     journal, or None if this node wrote it. Raises Overtaken if another node holds the job, `records.Unreadable` if a
     file has an unknown format, and OSError.
     """

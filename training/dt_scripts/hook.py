@@ -44,7 +44,7 @@ def replace_names(mxnet: ModuleType) -> None:
         module.__class__ = type("ElasticModule", (type(module),), lazy_attributes)
 
 
-class _Loader(Loader):
+class _MxnetLoader(Loader):
     """Loads MXNet with MXNet's usual loader, and then replaces names in MXNet's modules."""
 
     def __init__(self, original: Loader) -> None:
@@ -65,14 +65,14 @@ class _Loader(Loader):
         replace_names(module)
 
 
-class _Finder(MetaPathFinder):
+class _MxnetFinder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path) if name == MXNET else None
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _MxnetLoader(spec.loader)
         return spec
 
 
 def install_hook() -> None:
     """Install the import hook, which replaces names when this process first imports MXNet."""
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _MxnetFinder())

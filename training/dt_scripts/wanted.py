@@ -1,7 +1,7 @@
 """Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
 
 Without the elastic interface, a script of AWS Dynamic Training fails at a name that MXNet lacks, or at a kvstore
-without servers. The advice is then printed, and the exit code tells the supervisor why the script failed.
+without servers. When the script fails, the advice is printed, and the exit code tells the supervisor the cause.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     The results `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) for wrong flags.
     """
     parser = argparse.ArgumentParser(prog="train_cifar10.py", description="Train a ResNet on CIFAR-10 with Module.")
-    _add_model(parser)
-    _add_data(parser)
-    _add_training(parser)
+    _add_model_flags(parser)
+    _add_data_flags(parser)
+    _add_training_flags(parser)
     args = parser.parse_args(argv)
     if args.load_epoch is not None and not args.model_prefix:
         parser.error("--load-epoch needs the --model-prefix under which that epoch was saved")
@@ -30,7 +30,7 @@ def _int_list(text: str) -> list[int]:
     return sorted(int(number) for number in text.split(",") if number)
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", choices=["resnet"], default="resnet")
     parser.add_argument("--num-layers", type=int, default=110, help="6n + 2")
     parser.add_argument(
@@ -40,7 +40,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--load-epoch", type=int, help="continue after this saved epoch")
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
+def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     directory = default_directory(os.environ)
     parser.add_argument("--data-train", type=Path, default=directory / TRAINING, help="RecordIO; default: %(default)s")
     parser.add_argument("--data-val", type=Path, default=directory / VALIDATION, help="default: %(default)s")
@@ -49,7 +49,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-nthreads", type=int, default=4, help="threads that decode images")
 
 
-def _add_training(parser: argparse.ArgumentParser) -> None:
+def _add_training_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-store", default="device", help="dist_sync, dist_device_sync and dist_sync_device are elastic"
     )

@@ -26,7 +26,7 @@ from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
 
-VALIDATION = 297  # of the 1,797 images, the last ones
+VALIDATION = 297  # number of images for validation, the last of the 1,797
 
 
 def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:

@@ -34,12 +34,12 @@ BATCHES_OF_RECORD_FILE = {
     VALIDATION: ["cifar-10-batches-bin/test_batch.bin"],
     TRAINING: [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
 }
-MAX_BATCH_BYTES = 64 << 20  # of one part; the real ones have 30 MB
+MAX_BATCH_BYTES = 64 << 20  # limit for one file of the archive; the real files have 30 MB
 SILENCE_SECONDS = 30.0  # without data from the network
 CHUNK_BYTES = 1 << 20  # of the download that are read at once
 
 
-def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
+def prepare_files(directory: Path, url: str, sha256: str, seconds: float) -> bool:
     """Create the two RecordIO files. Returns False if both files already exist. Raises CifarError."""
     if all((directory / record_name).is_file() for record_name in BATCHES_OF_RECORD_FILE):
         return False
@@ -106,9 +106,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=900.0, help="limit for the download; default: %(default).0f")
     args = parser.parse_args(argv)
     try:
-        is_new = prepare(args.directory, args.url, args.sha256, args.seconds)
+        files_created = prepare_files(args.directory, args.url, args.sha256, args.seconds)
     except CifarError as error:
         print(f"prepare-data: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{args.directory}: CIFAR-10 {'was created' if is_new else 'existed already'}")  # noqa: T201
+    print(f"{args.directory}: CIFAR-10 {'was created' if files_created else 'existed already'}")  # noqa: T201
     return 0

@@ -1,8 +1,8 @@
 """Build hook of hatchling that combines folders of the repository into one package `dyntrain`.
 
 In a wheel, the folders of the package are copied into `dyntrain/`. In a checkout, `build/path/dyntrain` contains links
-to the folders, and an editable install adds `build/path` to Python's path. So mypy, import-linter and pytest use the
-same module names as an installed package.
+to the folders, and an editable install adds `build/path` to Python's path. Because of the links, mypy, import-linter
+and pytest use the same module names as an installed package.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ EMBEDDED_CLOUD_FILES = (
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        start_file = {f"training/face/{PATH_FILE}": PATH_FILE}
+        path_file = {f"training/face/{PATH_FILE}": PATH_FILE}
         if version == "editable":
-            build_data["force_include_editable"].update(start_file)
+            build_data["force_include_editable"].update(path_file)
             link(Path(self.root))
         else:
-            build_data["force_include"].update(start_file)
+            build_data["force_include"].update(path_file)
             build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE_FILES})
             data_files = [
                 path.relative_to(self.root)

@@ -31,7 +31,7 @@ def restore_numpy_names() -> None:
             setattr(np, numpy_name, python_type)
 
 
-class Finder:
+class MxnetFinder:
     """An import finder for MXNet, which makes `restore_numpy_names` run before MXNet's module is executed."""
 
     @classmethod
@@ -72,5 +72,5 @@ def _restore_names_before(spec: ModuleSpec) -> None:
 
 def wait_for_mxnet() -> None:
     """Install the import finder for MXNet in this process."""
-    if MXNET not in sys.modules and Finder not in sys.meta_path:
-        sys.meta_path.insert(0, Finder)
+    if MXNET not in sys.modules and MxnetFinder not in sys.meta_path:
+        sys.meta_path.insert(0, MxnetFinder)

@@ -17,7 +17,7 @@ from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.missing import advice, find_absent
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
-from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
+from dyntrain.training.coordinator.command import add_clock_options, add_transfer_option
 from dyntrain.training.feed.places import ChannelError, checked_source
 from dyntrain.training.launch.hosts import (
     Host,
@@ -206,7 +206,7 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
         help="spare worker processes on each host; each needs a worker's memory",
     )
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
-    add_clocks(parser)
+    add_clock_options(parser)
     parser.add_argument(
         "--segment-steps", type=int, help="let the membership change also every so many steps within an epoch"
     )
@@ -219,7 +219,7 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-dir", type=Path, help="folder for commits, shared by all hosts; default: in this directory"
     )
-    add_state_transfer(parser)
+    add_transfer_option(parser)
     parser.add_argument(
         "--engine",
         choices=get_args(EngineName),

@@ -2,8 +2,8 @@
 
 The connection belongs to an event loop that runs in a thread of its own. OpenSSL forbids that one thread reads from a
 TLS session while another thread writes to the session (https://github.com/openssl/openssl/issues/20446). The blocking
-connection of the package `websockets` breaks this rule, so it is not used here. With that connection, client and server
-may wait for ever if a TLS session ticket arrives while the first request is written.
+connection of the package `websockets` reads and writes in two threads, so that connection is not used here: client and
+server may wait for ever if a TLS session ticket arrives while the first request is written.
 """
 
 from __future__ import annotations

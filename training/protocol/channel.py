@@ -25,7 +25,7 @@ from websockets.uri import parse_uri
 REACH_SECONDS = 10.0  # limit until the coordinator's machine accepts the connection
 # Limit for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at
 # once, the last ones wait long; an earlier retry would make the coordinator do the same work twice.
-ANSWER_SECONDS = 30.0  # limit of each of these steps
+ANSWER_SECONDS = 30.0  # limit of each step from the connection to the first message
 # Some scripts set the level DEBUG globally. Then websockets logs parts of each frame, and frames contain tokens.
 QUIET_LOGGER = logging.getLogger("dyntrain.websockets")
 QUIET_LOGGER.setLevel(logging.WARNING)

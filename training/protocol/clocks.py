@@ -78,7 +78,7 @@ class Clocks:
     def formation_limit(self) -> float:
         """Time limit for each of two phases of a formation: all members prepare, then all members join.
 
-        The transfer of the state is included.
+        The first phase includes the transfer of the state.
         """
         return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 

@@ -20,11 +20,11 @@ MAX_LINE = 128 * 1024  # less than MAX_BYTES of the control channel, which forwa
 ANSWER_SECONDS = 30.0  # limit for the coordinator's answer
 
 
-class _Line(BaseModel):
+class _JsonLine(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LaunchQuestion(_Line):
+class LaunchQuestion(_JsonLine):
     """Request to launch a training command."""
 
     ask: Literal["launch"] = "launch"  # kind of the request
@@ -35,14 +35,14 @@ class LaunchQuestion(_Line):
     dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
 
-class EndQuestion(_Line):
+class EndQuestion(_JsonLine):
     """Request to stop the launch that has this `request` id."""
 
     ask: Literal["end"] = "end"  # kind of the request
     request: str  # id of the launch
 
 
-class Reply(_Line):
+class Reply(_JsonLine):
     """Reply to a launch's request, with the paths of the job's files."""
 
     refused: str = ""  # reason of a refusal

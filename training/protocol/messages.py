@@ -141,7 +141,7 @@ class WorkerHello(Hello, LoopTerms):
 class Prepared(Message):
     """The worker has left its old group, has made a safe state, and waits for the order to go.
 
-    While the worker waits, it may still be ordered to form another generation instead.
+    While the worker waits, the coordinator may still order another generation.
     """
 
     type: Literal["prepared"] = "prepared"
@@ -156,7 +156,7 @@ class Fetching(Message):
 
     type: Literal["fetching"] = "fetching"
     generation: int  # number of the generation to form
-    received: int = Field(ge=0)  # bytes
+    received: int = Field(ge=0)  # bytes that have arrived
     size: int = Field(ge=1)  # bytes of the whole state
 
 
@@ -223,7 +223,7 @@ class FirstStep(Message):
 
     type: Literal["first_step"] = "first_step"
     generation: int  # number of the worker's generation
-    pause: float | None = None  # seconds; None for a worker that joins
+    pause: float | None = None  # seconds of the training's pause; None for a worker that joins
     phases: dict[str, float] = {}  # seconds of each part of the pause
 
 
@@ -242,7 +242,7 @@ class CommitFailed(Message):
     type: Literal["commit_failed"] = "commit_failed"
     generation: int  # number of the worker's generation
     position: Position  # of the state that was not written
-    reason: str  # why it was not written
+    reason: str  # why the state was not written
 
 
 class CommitUnreadable(Message):
@@ -251,7 +251,7 @@ class CommitUnreadable(Message):
     type: Literal["commit_unreadable"] = "commit_unreadable"
     generation: int  # number of the generation to form
     name: str  # name of the commit or safe state
-    reason: str  # why it cannot be read
+    reason: str  # why the commit or safe state cannot be read
 
 
 class ScriptFailed(Message):
@@ -263,7 +263,7 @@ class ScriptFailed(Message):
     type: Literal["script_failed"] = "script_failed"
     generation: int  # number of the worker's generation
     position: Position  # after the last applied step
-    error: str = Field(max_length=2000)
+    error: str = Field(max_length=2000)  # the exception's type and text
     traceback: str = Field(max_length=20_000)  # of the script's exception
     past_help: bool = Field(False, description="whether a retry would fail again, or would hide the fault")
 
@@ -298,7 +298,7 @@ class StepStatus(Message):
     `phase` is "held" if the worker has the sums and waits for the verdict, and "failed" if it waits for the verdict
     without sums. `answered` is the number of gradients that have been summed in the step. In the phase "wait" the
     worker sends this message when the servers have all its gradients, whose numbers are `keys`. Workers that have not
-    pushed gradients for these `keys` then push zeros for the keys, in `windows` parts.
+    pushed gradients for `keys` push zeros for these keys, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -322,7 +322,7 @@ class Pumped(Message):
     generation: int  # number of the worker's generation
     number: int = 0  # number of the Pump
     rounds: int  # number of repeated pushes
-    seconds: float  # duration
+    seconds: float  # duration of the pushes
 
 
 class Broken(Message):
@@ -443,7 +443,7 @@ class Where(Message):
     """Question, after a time without progress, whether the worker waits inside a step. Changes nothing."""
 
     type: Literal["where"] = "where"
-    generation: int  # number of the asked generation
+    generation: int  # number of the generation that is asked
 
 
 class Abort(Message):

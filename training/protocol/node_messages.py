@@ -26,7 +26,7 @@ class NodeHello(Hello):
 
     type: Literal["node_hello"] = "node_hello"
     attempt: int = Field(ge=1)  # number of the bootstrap's run on this node
-    base: bool  # whether it is a base node
+    base: bool  # whether the node is a base node
     worker_pid: int | None = None  # of the node's worker, if it runs
     life: str = Field("", max_length=100, description="id of the supervisor's process")
 
@@ -34,7 +34,7 @@ class NodeHello(Hello):
 class GroupReady(Message):
     """A node has unused ps-lite processes (without a role yet) and a free port for a scheduler.
 
-    The node sends this message again each time after such processes were used. `base` says whether the node is a base
+    The node sends this message again after each use of its ps-lite processes. `base` says whether the node is a base
     node now; a node may become a base node after its hello.
     """
 
@@ -80,7 +80,7 @@ class WorkerExited(Message):
 
 
 class NodeNotice(Message):
-    """The node's machine will be interrupted at `deadline`, for example a Spot instance or for maintenance."""
+    """The node's machine will be interrupted at `deadline`, for example for maintenance or as a Spot instance."""
 
     type: Literal["node_notice"] = "node_notice"
     kind: str  # kind of the interruption
@@ -135,7 +135,7 @@ class LaunchAnswer(Message):
 class Listed(Message):
     """Whether the controller's target lists the node, which shows that the controller has received the node's report.
 
-    This message is sent after each Welcome and after each change.
+    This message is sent after each Welcome and after each change of `listed`.
     """
 
     type: Literal["listed"] = "listed"
@@ -145,8 +145,8 @@ class Listed(Message):
 class Workers(Message):
     """The known addresses of the nodes that the target lists, with the coordinator's node last.
 
-    This message is sent after each Welcome and after each change. Users' scripts that loop over the nodes need these
-    addresses.
+    This message is sent after each Welcome and after each change of the addresses. Users' scripts that loop over the
+    nodes need the addresses.
     """
 
     type: Literal["workers"] = "workers"

@@ -21,10 +21,10 @@ class NodeSpec(BaseModel):
     endpoint: CoordinatorEndpoint  # address and certificate of the coordinator
     token: SecretStr  # proves to the coordinator who connects
     mount: str  # directory of the shared volume
-    base: bool  # whether it is a base node
+    base: bool  # whether the node is a base node
     servers: int = 0  # number of ps-lite servers that the node offers
     warm_spares: int = 0  # number of workers to start in advance
-    slots: int = 1  # number of its workers
+    slots: int = 1  # number of the node's workers
     liveness_seconds: float  # --liveness-seconds
     progress_seconds: float  # --progress-seconds
     command: tuple[str, ...]  # the training command

@@ -22,7 +22,7 @@ class Place:
     local_rank: int  # number of the process on its instance
     local_size: int  # number of the instance's processes
     cross_rank: int  # number of the instance among instances with a process of this local rank
-    cross_size: int  # number of these instances
+    cross_size: int  # number of instances with a process of this local rank
 
 
 def name_of(instance: str, slot: int) -> str:

@@ -70,7 +70,7 @@ class Chronicle:
     counts: Counter[str] = field(default_factory=Counter)  # number of marked events, by event name
     paused: float = 0.0  # seconds of all pauses
     metrics: Metrics = field(default_factory=dict)  # the job's last metrics, by name
-    metrics_epoch: int | None = None  # epoch of these metrics
+    metrics_epoch: int | None = None  # epoch of `metrics`
     silenced: dict[str, str] = field(default_factory=dict)  # how rules of the script's checks were silenced
     stalled: str = ""  # reason of the present stall
     pace: deque[tuple[float, float]] = field(default_factory=deque)  # points (time, fraction of the job done)
@@ -93,7 +93,7 @@ class Chronicle:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add_point(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
         elif isinstance(event, events.ChecksSilenced):
-            silenced_rules = {code[:MAX_NAME]: silencing[:MAX_REASON] for code, silencing in event.rules.items()}
+            silenced_rules = {code[:MAX_NAME]: reason[:MAX_REASON] for code, reason in event.rules.items()}
             self.silenced = dict([*(self.silenced | silenced_rules).items()][:MAX_MARKS])
         elif isinstance(event, MARKED_EVENTS):
             self.counts[event.event] += 1
@@ -104,7 +104,7 @@ class Chronicle:
     def record_progress(
         self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float
     ) -> None:
-        """Record the job's progress between two boundaries; callers may call this as often as they like."""
+        """Record the job's progress between two boundaries; frequent calls are allowed."""
         if fraction is not None:
             self._record_pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
@@ -167,8 +167,7 @@ class Chronicle:
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
     """Estimate the job's remaining seconds from its recent pace.
 
-    The time since the last point of `pace` lowers the pace only as far as this time exceeds the mean time between
-    points.
+    Of the time since the last point of `pace`, only the part that exceeds the mean time between points lowers the pace.
     """
     if fraction >= 1.0:
         return 0.0
@@ -213,7 +212,8 @@ def mark_of(event: events.Event) -> HistoryMark:
 def _merge_closest(points: list[HistoryPoint]) -> None:
     """Merge the two neighbouring points of a curve that together cover the shortest time.
 
-    So the remaining points stay evenly spaced. The curve's first and latest points are never merged.
+    Merging the closest points keeps the remaining points evenly spaced. The curve's first and latest points are never
+    merged.
     """
     closest_index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
     start_point, middle_point, end_point = points[closest_index - 2 : closest_index + 1]

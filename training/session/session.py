@@ -4,7 +4,7 @@ Phases of a generation: WAITING (no worker holds the state) or PARKED (the state
 PREPARING (orders to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again,
 or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads from TRAINING through RELEASING to
 PARKED. A loss that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart
-the workers. The next generation then starts from a safe state or commit (`origin`). Messages are lost only with a
+the workers, and the next generation starts from a safe state or commit (`origin`). Messages are lost only with a
 connection, so after each new connection the messages that may have been lost are sent again.
 
 `JobState` holds the state of the job, and the `Round` in it holds the state of the present generation (package `job`).
@@ -54,7 +54,7 @@ from dyntrain.training.session.handlers import commits, launches, members, nodes
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back_wanted
+from dyntrain.training.session.phases.decisions import advance, call_back_nodes
 from dyntrain.training.session.phases.wanted import refuse_target
 from dyntrain.training.session.recovery import losses, stalls
 from dyntrain.training.session.recovery.from_journal import restore_job
@@ -94,7 +94,7 @@ class Session:
         return self.job.report()
 
     def tick(self, now: float) -> list[Order]:
-        return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
+        return [*losses.tick(self.job, now), *stalls.announce_stalls(self.job, now)]
 
     def extend_deadlines(self, seconds: float) -> None:
         """Extend all deadlines of the job by `seconds`, in which no order could be sent."""
@@ -124,7 +124,7 @@ class Session:
         orders: list[Order] = [
             ToNode(instance_id, Listed(listed=node_of(instance_id) in new_members)) for instance_id in changed_nodes
         ]
-        return orders + call_back_wanted(job) + advance(job, now)
+        return orders + call_back_nodes(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
         """Return the addresses of the nodes that the target lists, with the address of `last_instance` at the end.
@@ -178,7 +178,7 @@ class Session:
         return losses.worker_disconnected(self.job, instance, pid, now)
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
-        return workers.handle_left(self.job, instance, now)
+        return workers.handle_worker_left(self.job, instance, now)
 
     def loop_entered(self, instance: str, message: Entered, now: float) -> list[Order]:
         return workers.handle_entered(self.job, instance, message, now)

@@ -112,7 +112,7 @@ class Experiment:
         )
 
     def _verdict_on_failed_run(self, one_run: EndedRun, nudged_run: EndedRun) -> Verdict | None:
-        if self._order(ONE).follows_file.exists():
+        if self._order(ONE).varying_batch_file.exists():
             return Verdict("not comparable", PER_WORKER_SENTENCE)
         if one_run.code:
             refusal_text = refusal_reason(one_run)

@@ -1,6 +1,6 @@
 """Installs the import hook of `dyntrain.training.dt_scripts`: Python imports this file when it starts.
 
-This file hides the machine's own sitecustomize, so it executes that file first.
+This file hides the machine's own sitecustomize, so this file executes the hidden file first.
 """
 
 import sys

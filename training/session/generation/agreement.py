@@ -39,12 +39,12 @@ def describe_changed_settings(hello: WorkerHello, begun: JobBegun, done_epochs: 
     size by the number of workers.
     """
     for name in KEPT_SETTINGS if begun.batching != MODULE else ("layout",):
-        value, first_value = getattr(hello, name), getattr(begun, name)
-        if value != first_value and (first_value is not None or name == "drawn_from"):
+        value, job_value = getattr(hello, name), getattr(begun, name)
+        if value != job_value and (job_value is not None or name == "drawn_from"):
             difference = (
                 "the script's model is another one than"
                 if name == "layout"
-                else f"{name} is {value}, and was {first_value}"
+                else f"{name} is {value}, and was {job_value}"
             )
             return f"{difference} when the job began: run the script as it was, or begin a new job"
     if hello.epochs < done_epochs:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def plan_chains(holders: Sequence[str], receivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the members from which each receiver of the state may fetch it, in order of preference.
+    """Return the members from which each receiver may fetch the state, in order of preference.
 
     The members in `holders` have the state; the first holder is the generation's source. Behind each holder the
     receivers form a chain, in which each receiver passes the state on to the next receiver. A receiver whose

@@ -27,7 +27,7 @@ def plan_formation(
     The members in `holders` have the state in memory or as a safe state on their node; all other members fetch the
     state.
     """
-    place_of = places(generation.instances)
+    places_by_name = places(generation.instances)
     other_holders = [
         instance for instance in generation.instances if instance in holders and instance != generation.source
     ]
@@ -42,7 +42,7 @@ def plan_formation(
             generation=generation.number,
             number=rank,
             workers=len(generation.members),
-            cross_rank=place_of[instance_id].cross_rank,
+            cross_rank=places_by_name[instance_id].cross_rank,
             environment=environment_of(instance_id),
             position=generation.position,
             source=generation.source,

@@ -48,7 +48,7 @@ class SettlementReason(Enum):
     UNCHANGED = "the members are those that the target wants"
     CHANGED = "the target wants other members, and they are ready"
     BELOW_MINIMUM = "fewer wanted workers are ready than the minimum"
-    CARRIED = "no member is wanted any more; one stays until the next boundary, to hand the state over to the joiners"
+    ONE_STAYS = "no member is wanted any more; one stays until the next boundary, to hand the state over to the joiners"
     ABOVE_MAXIMUM = "more workers are ready than the maximum; the later ones wait"
     NO_GROUP = "no base node holds blank ps-lite processes; the change waits for the next boundary"
 
@@ -129,4 +129,4 @@ def settle(
         )
     if not group_ready:
         return Settlement(unchanged_members, SettlementReason.NO_GROUP)
-    return Settlement(members, SettlementReason.CARRIED if state_keeper else SettlementReason.CHANGED)
+    return Settlement(members, SettlementReason.ONE_STAYS if state_keeper else SettlementReason.CHANGED)

@@ -3,8 +3,8 @@
 At each change of the membership every remaining worker copies the state into its supervisor's memory. The copy, called
 a safe state, is made before the workers enter ps-lite, where the loss of a worker requires a restart of all workers.
 The worker that writes commits (checkpoints) also makes a safe state at each boundary, before its next step
-(`dyntrain.training.worker.state.safe_state`). So new processes on a node find the safe state there, and repeat fewer
-steps than after a start from the last commit. On slow storage the last commit may be old.
+(`dyntrain.training.worker.state.safe_state`). New processes on a node find the safe state in the supervisor's memory,
+and repeat fewer steps than after a start from the last commit. On slow storage the last commit may be old.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def choose_origin(
     for instance_id, hello in ready.items():
         if (copy := hello.safe) is None:
             continue
-        is_further = copy.position.step > best_origin.position.step or best_origin == Origin(START)
-        if is_further and lineage.contains(copy) and (instance_id, copy.name) not in unreadable_copies:
+        copy_is_further = copy.position.step > best_origin.position.step or best_origin == Origin(START)
+        if copy_is_further and lineage.contains(copy) and (instance_id, copy.name) not in unreadable_copies:
             best_origin = Origin(copy.position, safe=copy.name, source=instance_id, loop=loops.get(copy.generation, 0))
     return best_origin

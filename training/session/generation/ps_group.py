@@ -13,7 +13,7 @@ from dyntrain.training.session.orders import ToNode
 
 # A server pre-allocates memory up to this limit, because page faults at first use take as much time as the sums. A
 # higher limit could double a large job's memory, as the previous server may not have ended yet.
-MAX_SERVER_BYTES = 1 << 30
+MAX_SERVER_BYTES = 1 << 30  # limit of the memory that a server pre-allocates
 
 
 @dataclass
@@ -24,19 +24,19 @@ class ConnectedNode:
     """
 
     hello: NodeHello  # the node's first message
-    group: GroupReady | None = None  # its unused ps-lite processes, if any
+    group: GroupReady | None = None  # the node's unused ps-lite processes, if any
 
     def offers_processes(self, count: int) -> bool:
         return self.group is not None and self.group.blanks >= count
 
     @property
     def can_schedule(self) -> bool:
-        """Whether this is a base node with two unused processes, for ps-lite's scheduler and a server."""
+        """Whether the node is a base node with two unused processes, for ps-lite's scheduler and a server."""
         return self.hello.base and self.offers_processes(2)
 
 
 @dataclass(frozen=True)
-class Group:
+class EngineGroup:
     """The engine's processes in a generation, which are started by `orders` on `hosts`.
 
     Some environment variables are equal for all workers (`environment`), others differ between workers
@@ -55,7 +55,7 @@ class Group:
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
     """Return the node that is to run ps-lite's scheduler or Horovod's rendezvous, or None.
 
-    Of all nodes that can run this process, the node with the lowest address is chosen.
+    Of all nodes that can run the scheduler or rendezvous, the node with the lowest address is chosen.
     """
     scheduler_nodes = (name for name, node in nodes.items() if node.can_schedule)
     return min(scheduler_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
@@ -68,14 +68,14 @@ def plan_group(
     scheduler: str,
     workers: Sequence[str],
     summed_bytes: int = 0,
-) -> Group:
+) -> EngineGroup:
     """Plan the processes of the engine that the workers use; each worker sends `summed_bytes` bytes in a step."""
     if engine == "horovod":
         return plan_rendezvous(number, nodes[scheduler], workers)
     return plan_servers(number, nodes, scheduler, len(workers), summed_bytes)
 
 
-def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
+def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> EngineGroup:
     """Plan Horovod's rendezvous, a process that is needed only during the formation.
 
     The environment variables are those that `horovod.runner.gloo_run` sets. Horovod treats each node as a separate
@@ -95,12 +95,12 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     }
     process = PsProcess(role="rendezvous", environment=shared_variables)
     start_order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
-    return Group(shared_variables, (host.hello.name,), (start_order,), rank_variables)
+    return EngineGroup(shared_variables, (host.hello.name,), (start_order,), rank_variables)
 
 
 def plan_servers(
     number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int, summed_bytes: int
-) -> Group:
+) -> EngineGroup:
     """Plan ps-lite's processes: one scheduler, on the node `scheduler`, and servers.
 
     A server runs on each of `nodes` that has an unused process for a server. A server's memory is sized for its share
@@ -131,4 +131,4 @@ def plan_servers(
         )
         for host in hosts
     )
-    return Group(environment, hosts, start_orders)
+    return EngineGroup(environment, hosts, start_orders)

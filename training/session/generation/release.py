@@ -4,12 +4,12 @@ In MXNet's `dist_sync` mode a server completes the sum for a key when the number
 number of workers, regardless of the senders. So the survivors can push zeros in place of the dead worker. First, all
 survivors are ordered to begin no further step, and to report their status. A worker that waits for summed gradients
 reports once the servers have its own gradients. Second, while a worker waits inside an exchange (the sum over all
-workers), the workers that have not reached this exchange push zeros as their own part. After these zeros, the servers'
-unanswered keys are exactly the keys for which the lost workers' gradients are missing. All survivors push zeros for the
-missing gradients at the same time, each for its share of the keys, and all are asked for their status again. If some
-workers push zeros as their own part, the keys are divided into windows, as the zeros take memory. Third, once no worker
-waits, the coordinator gives the verdict: the furthest position that any survivor has applied is valid, and later steps
-are void for all workers.
+workers), the workers that have not reached this exchange push zeros as their own part. Once workers have pushed zeros
+as their own part, the servers' unanswered keys are exactly the keys for which the lost workers' gradients are missing.
+All survivors push zeros for the missing gradients at the same time, each for its share of the keys, and all are asked
+for their status again. If some workers push zeros as their own part, the keys are divided into windows, as the zeros
+take memory. Third, once no worker waits, the coordinator gives the verdict: the furthest position that any survivor has
+applied is valid, and later steps are void for all workers.
 
 With Horovod, no worker waits, as the all-reduce is cancelled: each worker's sums have arrived or failed. If a worker's
 sums failed in a step that another worker has applied, the worker fetches the other worker's state.

@@ -94,13 +94,13 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
     if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     current_round.progress_at = now
-    silenced_orders = _announce_silenced_rules(job, instance, message, now)
-    return silenced_orders + _check_in_at_boundary(job, instance, message, now)
+    announcements = _announce_silenced_rules(job, instance, message, now)
+    return announcements + _check_in_at_boundary(job, instance, message, now)
 
 
 def _announce_silenced_rules(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     """Announce which rules of the script's checks are silenced, each rule only once for all workers together."""
-    new_rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
+    new_rules = {code: reason for code, reason in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(new_rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=new_rules, at=now))] if new_rules else []
 
@@ -150,7 +150,7 @@ def handle_step_status(job: JobState, instance: str, message: StepStatus, now: f
 def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
     """Begin a release because the summation of a worker's gradients has failed.
 
-    At this time the lost worker is not known yet; other messages will soon name this worker.
+    When the summation fails, the lost worker is not known yet; other messages will soon name this worker.
     """
     if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []

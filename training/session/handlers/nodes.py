@@ -20,7 +20,7 @@ from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.handlers.workers import handle_script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back_wanted, fail_if_refused, fail_if_unjoined
+from dyntrain.training.session.phases.decisions import advance, call_back_nodes, fail_if_refused, fail_if_unjoined
 from dyntrain.training.session.phases.ending import close_when_all_left, fail
 from dyntrain.training.session.phases.formation import start_group_again
 from dyntrain.training.session.phases.wanted import wanted_instances
@@ -63,12 +63,12 @@ def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     """Record the worker that the node's first message names.
 
-    If this message names no worker, an order to start a worker may have been lost, so the order is repeated for a
+    If the node's message names no worker, an order to start a worker may have been lost, so the order is repeated for a
     wanted node.
     """
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
-        return call_back_wanted(job)
+        return call_back_nodes(job)
     job.roster.expect_connection(hello.name, hello.worker_pid, job.options.clocks.start_limit, now)
     return []
 

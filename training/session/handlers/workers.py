@@ -9,7 +9,7 @@ from dyntrain.training.session.generation.agreement import find_disagreement
 from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
-from dyntrain.training.session.phases.decisions import advance, call_back_wanted, fail_if_refused
+from dyntrain.training.session.phases.decisions import advance, call_back_nodes, fail_if_refused
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.loops import TOO_FAR_REASON, loop_over_order, replace_process, skip_loop
 from dyntrain.training.session.phases.wanted import wanted_instances
@@ -82,7 +82,7 @@ def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker
             return orders
         job.roster.refused[instance_id] = refusal_reason
         return [*orders, *fail_if_refused(job, now)]
-    job.roster.add_standing(hello)
+    job.roster.add_standing_worker(hello)
     seconds, spare = (now - entry.since, entry.spare) if entry and entry.pid == hello.pid else (None, None)
     ready_event = events.WorkerReady(instance=instance_id, pid=hello.pid, seconds=seconds, spare=spare, at=now)
     return [Announce(ready_event), *advance(job, now)]
@@ -109,7 +109,7 @@ def _refuse(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 def handle_entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
     """Handle the message that a worker's script has reached the next loop over epochs.
 
-    A repetition of this message is ignored.
+    A repeated message is ignored.
     """
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
@@ -164,10 +164,10 @@ def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]
     return [_leave_order(job, instance)] if job.phase is Phase.OVER else []
 
 
-def handle_left(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_worker_left(job: JobState, instance: str, now: float) -> list[Order]:
     if not (hello := job.roster.leaving.pop(instance, None)):
         return []
     job.roster.absent.pop(instance, None)
     job.roster.left[instance] = hello.pid
     left_event = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
-    return [Announce(left_event), *call_back_wanted(job), *close_when_all_left(job)]
+    return [Announce(left_event), *call_back_nodes(job), *close_when_all_left(job)]

@@ -115,7 +115,7 @@ class Roster:
         other_workers = [*self.members.values(), *self.standing.values()]
         return find_disagreement(hello, [worker for worker in other_workers if worker.loop == hello.loop])
 
-    def add_standing(self, hello: WorkerHello) -> None:
+    def add_standing_worker(self, hello: WorkerHello) -> None:
         self.standing[hello.name] = hello
         self.passing.pop(hello.name, None)
         self.unconnected.pop(hello.name, None)
@@ -149,7 +149,7 @@ class Roster:
         return next((self.records[name] for name in self.process_names([node]) if self.is_cooling_down(name)), None)
 
     def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
-        """Return a worker that has been disconnected for too long, or None if no worker has."""
+        """Return a worker that has been disconnected for too long, or None without such a worker."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid_of(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
@@ -244,13 +244,13 @@ class Roster:
     def _cool_down_order(self, instance: str, record: FailureRecord, now: float) -> Order:
         """Make the order to cool down; without this order, the node would assume that an order to restart was lost."""
         assert record.pid is not None
-        is_given_up = record.until - record.since > self.budget.give_up_seconds
-        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=is_given_up))
+        node_given_up = record.until - record.since > self.budget.give_up_seconds
+        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=node_given_up))
 
     def readmit_nodes(self, now: float, needed: bool) -> list[Order]:
         """Start new workers on nodes whose cool-down is over.
 
-        `needed` says that the job cannot run without these nodes, so the cool-downs are shortened.
+        `needed` says that the job cannot run without the cooling nodes, so the cool-downs are shortened.
         """
         orders: list[Order] = []
         for instance_id, record in self.records.items():
@@ -265,13 +265,13 @@ class Roster:
         self, instance: str, pid: int | None, reason: str = "the order to end was lost"
     ) -> list[Order]:
         """Repeat the order to replace a process that still runs, perhaps because its node missed the order."""
-        already_ordered = (
+        restart_ordered = (
             pid is not None
             and self.replaced.get(instance) == pid
             and instance in self.nodes
             and not self.is_cooling_down(instance)
         )
-        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if already_ordered and pid is not None else []
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if restart_ordered and pid is not None else []
 
     def call_back_nodes(self, wanted: Collection[str]) -> list[Order]:
         """Start a new worker on each connected node that the target wants again after the node's worker has left."""

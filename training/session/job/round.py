@@ -78,7 +78,7 @@ class Round:
         self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
-    def as_parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
+    def parked_copy(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
         """Return the same generation after the members in `holders` have left its group of processes with the state.
 
         The members' reports on their training are kept; their messages about a formation or boundary are dropped.

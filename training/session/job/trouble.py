@@ -33,11 +33,11 @@ class FailureCounts:
         self.errors[instance] = (step, NUMBER_PATTERN.sub("#", error))
         if set(self.errors) < set(members) or len(set(self.errors.values())) > 1:
             return False
-        is_repeated, self.common_error = self.common_error == self.errors[instance], self.errors[instance]
-        return is_repeated
+        error_repeated, self.common_error = self.common_error == self.errors[instance], self.errors[instance]
+        return error_repeated
 
     def was_announced(self, step: int, error: str) -> bool:
-        """Whether this error, raised at this step, may already have been announced."""
+        """Whether `error`, raised at `step`, may already have been announced."""
         return bool(self.errors) or self.common_error == (step, NUMBER_PATTERN.sub("#", error))
 
     def count_failed_formation(self, now: float) -> str | None:
@@ -65,7 +65,7 @@ class FailureCounts:
     def record_safe_step(self, step: int) -> None:
         """Record that all steps up to `step` are stored outside the workers.
 
-        If this step is further than ever before, the counts of restarts and differences are reset.
+        If `step` is further than ever before, the counts of restarts and differences are reset.
         """
         if step > self.furthest_step:
             self.furthest_step, self.restarts, self.divergences = step, 0, 0

@@ -40,7 +40,7 @@ def advance(job: JobState, now: float) -> list[Order]:
         case Phase.WAITING:
             return _start_generation(job, now)
         case Phase.PARKED:
-            return _form_from_parked(job, now)
+            return _leave_parked_phase(job, now)
         case Phase.PREPARING:
             return go_when_prepared(job, now)
         case Phase.TRAINING if job.round.checked_in and set(job.round.checked_in) >= set(members):
@@ -50,7 +50,7 @@ def advance(job: JobState, now: float) -> list[Order]:
     return []
 
 
-def call_back_wanted(job: JobState) -> list[Order]:
+def call_back_nodes(job: JobState) -> list[Order]:
     return [] if job.phase is Phase.OVER else job.roster.call_back_nodes(wanted_instances(job) or ())
 
 
@@ -136,10 +136,10 @@ def _decide_at_boundary(job: JobState, now: float) -> list[Order]:
     all_present = len(present_members) == len(job.round.instances)
     if position.offset and all_present and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    return orders + _continue_with_wanted(job, present_members, position, all_present, now)
+    return orders + _adopt_wanted_members(job, present_members, position, all_present, now)
 
 
-def _continue_with_wanted(
+def _adopt_wanted_members(
     job: JobState, holding_members: Sequence[str], position: Position, intact: bool, now: float
 ) -> list[Order]:
     """Continue the training with the members that the target wants.
@@ -237,7 +237,7 @@ def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
 def _finish_release(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
     """Send the verdict (the last valid step) to the freed survivors, and take the next decision.
 
-    If the script was stopping the job, the loop over epochs is finished instead.
+    If the script stops the job, finish the loop over epochs in place of the next decision.
     """
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.finished_exchanges)
     orders: list[Order] = [ToWorker(instance_id, verdict) for instance_id in job.members_present()]
@@ -251,11 +251,11 @@ def _finish_release(job: JobState, release: Release, position: Position, now: fl
 
 def park(job: JobState, position: Position, now: float, behind: Collection[str] = ()) -> None:
     holders = [instance_id for instance_id in job.roster.members if instance_id not in behind]
-    job.position, job.round = position, job.round.as_parked(holders, waits=job.round.checked_in)
+    job.position, job.round = position, job.round.parked_copy(holders, waits=job.round.checked_in)
     job.enter(Phase.PARKED, now)
 
 
-def _form_from_parked(job: JobState, now: float) -> list[Order]:
+def _leave_parked_phase(job: JobState, now: float) -> list[Order]:
     present_holders = [instance_id for instance_id in job.members_present() if instance_id in job.round.holders]
     if not present_holders:
         return restart(job, "every worker that held the state was lost", now)
@@ -264,7 +264,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
             return orders
     elif job.position.epoch >= job.roster.epochs:
         return finish_loop(job, present_holders, now)
-    return _continue_with_wanted(job, present_holders, job.position, intact=False, now=now)
+    return _adopt_wanted_members(job, present_holders, job.position, intact=False, now=now)
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:

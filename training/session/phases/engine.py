@@ -18,8 +18,8 @@ def engine_of(job: JobState) -> EngineName:
 def forget_rendezvous(job: JobState) -> None:
     """Forget the process of Horovod's rendezvous once the generation is formed.
 
-    Horovod's workers then train without any other process, so losing the node of the rendezvous costs no more than
-    losing any node.
+    After the formation, Horovod's workers train without any other process, so losing the node of the rendezvous costs
+    no more than losing any node.
     """
     if engine_of(job) == "horovod":
         job.round.group = PsGroup()

@@ -1,9 +1,9 @@
 """Leads a job from one loop over epochs in its script to the next loop. Pure.
 
-At the end of a loop the members leave their group and keep the state. The members' scripts then run the script's lines
-between two loops, which for example unfreeze layers or make a new trainer. Until all members have reached the next
-loop, or the end of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no
-state, skip the finished loops and join in the next loop.
+At the end of a loop the members leave their group and keep the state. Between two loops, the members' scripts run lines
+of their own, which for example unfreeze layers or make a new trainer. Until all members have reached the next loop, or
+the end of the script, the job has the phase PARKED. Workers that stand by and new workers, which have no state, skip
+the finished loops and join in the next loop.
 
 A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
 an earlier loop, the job returns to this loop, and processes in later loops are replaced.
@@ -44,7 +44,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
         Journal(finish_entry),
         Announce(events.LoopFinished(loop=job.loop, position=reached_position, at=now)),
     ]
-    job.round = job.round.as_parked(remaining_holders, waits=remaining_holders)
+    job.round = job.round.parked_copy(remaining_holders, waits=remaining_holders)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
     orders += [loop_over_order(job, instance_id) for instance_id in remaining_holders]

@@ -29,12 +29,12 @@ def cancel_generation(job: JobState, reason: str, now: float) -> list[Order]:
     for instance_id, hello in members.items():
         if instance_id not in holders:
             roster.absent.pop(instance_id, None)
-            roster.add_standing(hello)
+            roster.add_standing_worker(hello)
     if roster.members:
         kept_members = tuple(member for member in generation.members if member.instance_id in roster.members)
         waiting_members = job.round.waits | job.round.prepared
         job.round = replace(
-            job.round.as_parked(roster.members, waiting_members), generation=replace(generation, members=kept_members)
+            job.round.parked_copy(roster.members, waiting_members), generation=replace(generation, members=kept_members)
         )
         job.enter(Phase.PARKED, now)
     else:

@@ -192,7 +192,7 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     stateless_workers = [members.pop(instance_id) for instance_id in list(members) if instance_id not in holders]
     for hello in stateless_workers:
         if hello.loop == job.loop:
-            job.roster.add_standing(hello)
+            job.roster.add_standing_worker(hello)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     position = job.position

@@ -1,4 +1,4 @@
-"""Detects and handles lost workers and nodes; a loss is known from a message or from a passed time limit. Pure.
+"""Detects and handles lost workers and nodes; a loss is known from a message or from an exceeded time limit. Pure.
 
 The handling of a lost member depends on the generation's phase; see `_lose_members`.
 """
@@ -41,7 +41,10 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
-    """Handle the loss of the generation's ps-lite processes. Before a worker uses these processes, no step is lost."""
+    """Handle the loss of the generation's ps-lite processes.
+
+    If no worker uses the ps-lite processes yet, no step is lost.
+    """
     if job.phase is Phase.PREPARING:
         return cancel_generation(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
@@ -116,9 +119,9 @@ def _lose_members(job: JobState, instances: list[str], reason: str, now: float) 
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Check all time limits, and handle one limit that has passed.
+    """Check all time limits, and handle one limit that is exceeded.
 
-    The next call handles the next limit that has passed.
+    If several limits are exceeded, the next calls handle the others.
     """
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:

@@ -24,7 +24,7 @@ ANSWER_SECONDS = 3.0  # after which a worker counts as silent
 MOST_NAMED = 3  # the most instances named in a sentence
 
 
-def watch(job: JobState, now: float) -> list[Order]:
+def announce_stalls(job: JobState, now: float) -> list[Order]:
     """Announce the beginning and the end of a stall; called periodically, after the time limits were checked."""
     orders, earlier_stall = _ask_whereabouts(job, now), job.stall
     stall = find_stall(job, now)
@@ -35,12 +35,12 @@ def watch(job: JobState, now: float) -> list[Order]:
             orders.append(Announce(event))
     if stall is not None:
         if job.stall is None:
-            orders.append(Announce(_event_of(job, stall, now)))
+            orders.append(Announce(_stall_event(job, stall, now)))
         job.stall = stall
     return orders
 
 
-def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
+def _stall_event(job: JobState, stall: Stall, now: float) -> events.Stalled:
     step = job.furthest_position.step
     return events.Stalled(
         generation=job.number, step=step, stalled=stall.stalled, waiting=stall.waiting, reason=stall.reason, at=now

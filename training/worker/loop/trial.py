@@ -78,7 +78,7 @@ class Trial:
         """Return the loop's settings with the experiment's limits of samples, epochs and steps."""
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
-            order.follows_file.touch()
+            order.varying_batch_file.touch()
         max_samples = (
             DEFAULT_BATCHES * batch + (config.samples % batch or batch) if order.samples is None else order.samples
         )

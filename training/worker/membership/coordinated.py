@@ -408,7 +408,7 @@ class CoordinatedMembership(Membership):
         self._taken -= count
 
     def intend(self, position: Position, indices: Indices) -> None:
-        self._intents.intend(self._generation, position, indices.tolist())
+        self._intents.append_intent(self._generation, position, indices.tolist())
         self._taken += len(indices)
 
     @property
