@@ -239,7 +239,7 @@ class ElasticJob:
         `epoch.batches(loader)`. `batch_size` is the number of samples of a batch over all workers; the job draws the
         order of the samples. If the dataset is a `Shards` object of several files, the files are read sequentially.
         With `last_batch="discard"` each epoch leaves out the samples that do not fill a whole batch; the left-out
-        samples differ between epochs. If the batching is `PerWorker`, discarding makes each worker's batch complete.
+        samples differ between epochs. With `PerWorker` and `last_batch="discard"`, each worker's batch is complete.
 
         A `batch_sampler` chooses the samples of each batch, which may have any size, for example in buckets by length.
         The sampler runs identically on each worker, and each of its batches is divided among the workers. The

@@ -1,5 +1,5 @@
-"""The public keys of AWS that verify the instance identity documents of each region, and the keys that a setting
-trusts.
+"""AWS's public keys that verify the instance identity documents of each region, and the keys that the controller's
+setting `DYNTRAIN_IDENTITY_KEYS` makes it trust.
 
 The keys are those of the certificates for the base64-encoded signature ("RSA") on AWS's page
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, read on 2026-08-14. Each certificate is signed

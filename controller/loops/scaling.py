@@ -63,8 +63,8 @@ def _groups_must_not_grow(decision: Decision) -> bool:
 
 
 def _lowered_count(decision: Decision, group: GroupFacts) -> int:
-    """The number of members that the controller has ended by lowering the group's size, counted since the controller
-    last set the group's size.
+    """The number of members that the controller has terminated with a reduction of the group's size, since the
+    controller last responded to a failed launch.
     """
     size_set_at = group.capacity.at if group.capacity is not None else 0.0
     termination_acks = (node.view.facts.acks.terminate for node in decision.nodes)

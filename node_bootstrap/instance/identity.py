@@ -54,9 +54,9 @@ class Identity:
 
 
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
-    """Return the cluster's name from the ownership tag, or else from the only tag with the elastic suffix.
+    """Return the cluster's name from the ownership tag, or else from the elastic tag.
 
-    Raises NoClusterTag if no tag names a cluster, and GiveUp if several tags have the elastic suffix.
+    Raises NoClusterTag if no tag names a cluster, and GiveUp if the instance has several elastic tags.
     """
     if owner_cluster := tags.get(OWNER_TAG):
         return owner_cluster

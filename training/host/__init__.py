@@ -1,4 +1,4 @@
-"""Memory and processes that outlive a worker: safe memory, fork servers, spare workers, the reaper, AWS sessions.
+"""What outlives a worker process on its host: memory with the training state, fork servers, spare workers.
 
 This package does not import MXNet. A fork server imports MXNet once and forks *blanks*: idle processes that wait until
 they get a role. A fork takes milliseconds, so workers can form a group without waiting for an import of MXNet. The

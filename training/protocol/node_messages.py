@@ -80,7 +80,7 @@ class WorkerExited(Message):
 
 
 class NodeNotice(Message):
-    """The node's machine will be interrupted at `deadline`, for example for maintenance or as a Spot instance."""
+    """AWS will interrupt the node's machine at `deadline`, for example because AWS reclaims the Spot instance."""
 
     type: Literal["node_notice"] = "node_notice"
     kind: str  # kind of the interruption

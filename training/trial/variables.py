@@ -104,12 +104,10 @@ def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> d
 
 def names_text(names: Iterable[str], most: int = 4) -> str:
     """Return the first `most` names as a text that also says how many more there are. If several names are elements of
-    one container, only the container is named.
+    one list, dictionary or object, only that one is named.
     """
-    containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
-    shared_containers = {container for container, count in Counter(containers.values()).items() if count > 1}
-    shown_names = dict.fromkeys(
-        container if container in shared_containers else name for name, container in containers.items()
-    )
+    parent_names = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
+    shared_parents = {parent for parent, count in Counter(parent_names.values()).items() if count > 1}
+    shown_names = dict.fromkeys(parent if parent in shared_parents else name for name, parent in parent_names.items())
     shown_text = ", ".join(f"`{name}`" for name in [*shown_names][:most])
     return shown_text + (f" and {len(shown_names) - most} more" if len(shown_names) > most else "")

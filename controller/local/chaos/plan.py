@@ -127,8 +127,8 @@ CHANGE_WEIGHTS = ((ChangeKind.LAUNCH, 3), (ChangeKind.UNTAG, 3), (ChangeKind.RET
 
 
 def plan_faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """The planned faults of a hunt that lasts `duration` seconds, sorted by time. With `links`, additional faults cut
-    or slow network links. With `volume`, additional faults make the shared volume hang.
+    """The planned faults, sorted by time, of a fault-injection test that lasts `duration` seconds. With `links`,
+    additional faults cut or slow network links. With `volume`, additional faults make the shared volume hang.
     """
     randomness = random.Random(f"faults {seed}")
 

@@ -14,7 +14,7 @@ MOUNTED_FILE_SYSTEM = re.compile(r"^FILE_SYSTEM=(fs-[0-9a-z]+)", re.M)  # as in 
 
 class Volumes:
     """The folders of all emulated EFS file systems. The first mounted file system gets the folder `shared`, which users
-    find easily. Machines whose user data names no file system also use the folder `shared`.
+    find easily. A machine whose user data names no file system uses this folder, too.
     """
 
     def __init__(self, state_dir: Path) -> None:

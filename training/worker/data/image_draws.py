@@ -4,9 +4,9 @@ Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearl
 1,024 generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
 environment variable sets the number of parallel generators in a thread. If a thread has zero parallel generators, an
 operator that needs a parallel generator divides by zero. So this module runs the image operators, and no other
-operators, on a thread without parallel generators. With the same seed, the image operators draw the same numbers on a
-thread with or without parallel generators. In MXNet 1.9.1, the source of the generators is `src/resource.cc`, and that
-of the image operators is `src/operator/image/image_random-inl.h`.
+operators, on a thread without parallel generators. The image operators draw the same numbers from the same seed on a
+thread that has parallel generators and on a thread that has none. In MXNet 1.9.1, the source of the generators is
+`src/resource.cc`, and that of the image operators is `src/operator/image/image_random-inl.h`.
 """
 
 from __future__ import annotations

@@ -242,9 +242,9 @@ def _write_atomically(path: Any, content: bytes) -> None:
 
 
 def _sketch_of(array: Any) -> Any:
-    """Return a small array's numbers; for a large array, return MOST_KEPT_NUMBERS sums of its numbers.
+    """Return a small array's numbers; for a large array, return a random projection to MOST_KEPT_NUMBERS numbers.
 
-    Differences of two arrays' sums have about the same norm as differences of the arrays.
+    The difference of two arrays' projections has about the same norm as the difference of the two arrays.
     """
     numbers = array.reshape(-1).astype(np.float64)
     if numbers.size <= MOST_KEPT_NUMBERS:

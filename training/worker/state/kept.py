@@ -88,7 +88,7 @@ class KeptArrays:
 def _named_arrays_in(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
     """Yield the arrays in `holder`, an argument of `job.keep` or a nested value.
 
-    `name` is the key of `holder` in a dictionary, or '' without a dictionary.
+    If `holder` is a value of a dictionary, `name` is its key, otherwise ''.
     """
     if isinstance(holder, mx.nd.NDArray):
         yield NamedArray(label, [holder], name if is_statistic(name) else "")
