@@ -214,8 +214,10 @@ class Worker:
 
     @property
     def may_fail(self) -> bool:
-        """By itself, before anybody says so: in a step that others may have ended."""
-        return self.world.all_reduce and self.doing == "wait" and self.group.broken
+        """By itself, before anybody says so: in a step that others may have ended. Who has said that it holds the sums
+        of that step cannot lose them any more.
+        """
+        return self.world.all_reduce and self.doing == "wait" and self.group.broken and not self.aborted
 
     def fail_by_itself(self) -> bool:
         """If it still may: moves that were possible together may follow each other."""
