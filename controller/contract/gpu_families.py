@@ -76,7 +76,7 @@ INSTANCE_FAMILIES: Mapping[str, InstanceFamily] = {
 
 
 def family_of(instance_type: str) -> InstanceFamily | None:
-    """The GPUs of the instance type. Returns None for a type without GPU or with an unknown GPU."""
+    """The instance type's family. Returns None for a type without GPU or with an unknown GPU."""
     return INSTANCE_FAMILIES.get(instance_type.partition(".")[0])
 
 

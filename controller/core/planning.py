@@ -202,8 +202,8 @@ def _status_tag_actions(nodes: list[NodeStatus]) -> Iterator[Action]:
     instances_by_status: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
     for node in nodes:
         standing = node.standing
-        may_be_base = node.view.base or node.view.elastic_assumed
-        untagged_on_purpose = may_be_base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
+        never_asked = standing.reason is Reason.NEVER_ASKED
+        untagged_on_purpose = node.view.may_be_base or never_asked or node.view.unseen > 0
         if (
             standing.status in instances_by_status
             and not untagged_on_purpose
@@ -321,8 +321,7 @@ def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
     """
     node_view = node.view
     if (
-        node_view.base
-        or node_view.elastic_assumed
+        node_view.may_be_base
         or node_view.terminate_issued
         or node_view.tags is None
         or node_view.state == "shutting-down"

@@ -106,6 +106,11 @@ class View:
         )
 
     @property
+    def may_be_base(self) -> bool:
+        """Whether the node is a base node, or could turn out to be one when a describe call shows all its tags."""
+        return self.base or self.elastic_assumed
+
+    @property
     def started(self) -> float | None:  # when the machine last started
         """The time of the machine's last start. Returns None if the time is unknown."""
         return _start_time(self.facts) or None
